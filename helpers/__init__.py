@@ -1,0 +1,1 @@
+"""What the lessons share: numbers below, pictures and widgets above."""

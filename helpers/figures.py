@@ -1,0 +1,344 @@
+"""Drawing with matplotlib: numbers in, artists out. Knows neither torch nor widgets."""
+
+import html
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import matplotlib
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_svg import FigureCanvasSVG, RendererSVG
+from matplotlib.collections import LineCollection, PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+# Okabe and Ito, Color Universal Design (2008). Each colour means one thing in every lesson.
+FULL_BATCH, SCALED, UNSCALED, WEIGHTED = "#000000", "#0072B2", "#D55E00", "#009E73"
+SCALING_COLOURS = {"none": UNSCALED, "steps": SCALED, "samples": WEIGHTED}
+SCALING_NAMES = {"none": "unscaled", "steps": "divided by steps", "samples": "weighted by samples"}
+# Micro-batch i: four colours, solid then dashed, so that all eight differ in colour or in dash.
+MICRO_BATCH_COLOURS = ("#E69F00", "#56B4E9", "#CC79A7", "#999999") * 2
+MICRO_BATCH_DASHES = ("solid",) * 4 + ((0, (3, 1.2)),) * 4
+
+SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈"
+_NO_METADATA = dict.fromkeys(("Date", "Creator", "Format", "Type"))
+
+STYLE = {
+    "font.size": 10,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.titlesize": 11,
+    "legend.frameon": False,
+    "svg.fonttype": "none",  # text stays text: sharp, searchable, and a third of the time
+    "path.simplify": False,
+}
+
+
+@dataclass(frozen=True)
+class Table:
+    """A few numbers with a heading each; what nbval compares and a screen reader reads."""
+
+    heading: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    closing: str = ""
+
+    def text(self) -> str:
+        """The table in aligned plain text, the first column to the left, the others to the right."""
+        lines = (self.heading, *self.rows)
+        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+        cells = [
+            [line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])] for line in lines
+        ]
+        return "\n".join([*("  ".join(line).rstrip() for line in cells), self.closing]).rstrip()
+
+    def html(self, colours: Sequence[str] = ()) -> str:
+        """The table in HTML; row i is marked with a bar in ``colours[i]``."""
+        head = "".join(f"<th style='text-align:right'>{cell}</th>" for cell in self.heading)
+        body = ""
+        for i, row in enumerate(self.rows):
+            bar = f"border-left:6px solid {colours[i]};padding-left:6px" if i < len(colours) else ""
+            first = f"<td style='text-align:left;{bar}'>{row[0]}</td>"
+            rest = "".join(f"<td style='text-align:right'>{cell}</td>" for cell in row[1:])
+            body += f"<tr>{first}{rest}</tr>"
+        closing = f"<div style='padding:4px 0'><b>{self.closing}</b></div>" if self.closing else ""
+        return f"{closing}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+class Picture:
+    """A figure as an image with alt text, and its numbers as a table printed beneath.
+
+    Args:
+        figure: what to draw.
+        alt: what the image shows, for a reader who cannot see it.
+        table: the numbers drawn.
+    """
+
+    def __init__(self, figure: Figure, alt: str, table: Table):
+        self.figure, self.alt, self.table = figure, alt, table
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        data = {"image/png": png(self.figure), "text/plain": f"[{self.alt}]"}
+        display(data, metadata={"image/png": {"alt": self.alt}}, raw=True)
+        print(self.table.text())
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """An empty figure of that many inches that no global list of figures knows about."""
+    figure = Figure(figsize=(width, height), dpi=100)
+    FigureCanvasSVG(figure)
+    return figure
+
+
+def png(figure: Figure) -> bytes:
+    """The figure as PNG."""
+    with matplotlib.rc_context(STYLE):
+        buffer = io.BytesIO()
+        figure.savefig(buffer, format="png", dpi=110)
+    return buffer.getvalue()
+
+
+class SvgDrawing:
+    """A figure as SVG again and again: the artists that move are drawn anew, the rest is kept.
+
+    Ticks and frames take most of the time, so they are drawn once for each set of axis limits.
+
+    Args:
+        figure: the figure; it is kept.
+        moving: the artists that change between two pictures of the same limits.
+    """
+
+    def __init__(self, figure: Figure, moving: Sequence[Artist]):
+        self.figure, self.moving = figure, list(moving)
+        self._still: dict[tuple, str] = {}
+        for artist in self.moving:
+            artist.set_animated(True)  # left out of the still part, as in matplotlib's blitting
+
+    def svg(self, alt: str) -> str:
+        """The picture as it is now: one ``<svg>`` element with ``alt`` as its label."""
+        limits = tuple(axes.viewLim.extents.tobytes() for axes in self.figure.axes)
+        with matplotlib.rc_context(STYLE):
+            if limits not in self._still:
+                self._still[limits] = self._draw_still()
+            moving = self._draw_moving()
+        label = f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" '
+        return f"{label}{self._still[limits]}{moving}</svg>"
+
+    def _draw_still(self) -> str:
+        buffer = io.StringIO()
+        self.figure.canvas.print_svg(buffer, metadata=_NO_METADATA)
+        drawn = buffer.getvalue()
+        return drawn[drawn.index("<svg ") + len("<svg ") : drawn.rindex("</svg>")]
+
+    def _draw_moving(self) -> str:
+        figure, buffer = self.figure, io.StringIO()
+        dpi, figure.dpi = figure.dpi, 72  # SVG counts in points
+        renderer = RendererSVG(*figure.bbox.size, buffer, metadata=_NO_METADATA)
+        for artist in self.moving:
+            artist.draw(renderer)
+        renderer.finalize()
+        figure.dpi = dpi
+        drawn = buffer.getvalue()
+        return drawn[drawn.index("<defs>") : drawn.rindex("</svg>")]
+
+
+class Arrows:
+    """Any number of arrows on one axes, drawn as two collections: shafts and heads.
+
+    Args:
+        axes: where to draw, with equal aspect.
+        width: of the shafts, in points.
+    """
+
+    def __init__(self, axes: Axes, width: float, zorder: float = 2):
+        self.axes, self.width = axes, width
+        self.shafts = axes.add_collection(LineCollection([], linewidths=width, zorder=zorder))
+        self.heads = axes.add_collection(PolyCollection([], linewidths=0, zorder=zorder))
+
+    def set(
+        self,
+        starts: np.ndarray,
+        ends: np.ndarray,
+        colours: Sequence[str],
+        dashes: Sequence = ("solid",),
+    ) -> None:
+        """Show arrows from ``starts`` to ``ends``, both (n, 2), in data coordinates.
+
+        An arrow whose end lies outside the axes is cut off at their edge by matplotlib.
+        """
+        starts, ends = np.asarray(starts, float), np.asarray(ends, float)
+        along = ends - starts
+        length = np.linalg.norm(along, axis=1, keepdims=True)
+        direction = along / np.where(length == 0, 1, length)
+        points = self.axes.viewLim.width / (72 * self.axes.bbox.width / self.axes.figure.dpi)
+        head = np.minimum(length, (3 + 3 * self.width) * points)
+        neck, across = ends - direction * head, direction[:, ::-1] * (-0.4, 0.4) * head
+        self.shafts.set_segments(np.stack([starts, neck], axis=1))
+        self.heads.set_verts(np.stack([ends, neck + across, neck - across], axis=1))
+        self.shafts.set(colors=colours, linestyles=dashes)
+        self.heads.set(facecolors=colours)
+
+    @property
+    def artists(self) -> list[Artist]:
+        return [self.shafts, self.heads]
+
+
+class CuttingPicture:
+    """Eight samples cut into micro-batches, and how the micro-batches' gradients add up.
+
+    Args:
+        losses: the loss of each of the eight samples.
+        gradients: each sample's gradient (weight, bias), shape (8, 2).
+        figure: an empty figure of 9 by 4.3 inches; a new one unless given.
+    """
+
+    size = (9.0, 4.3)
+    tile_pitch = 106 / 96  # inches from one tile's centre to the next one's
+    first_tile = 61 / 96
+
+    def __init__(self, losses: Sequence[float], gradients, figure: Figure | None = None):
+        self.losses, self.gradients = tuple(losses), np.asarray(gradients, float)
+        with matplotlib.rc_context(STYLE):
+            self.figure = figure or new_figure(*self.size)
+            self._draw_tiles()
+            self._draw_samples()
+            self._draw_sum()
+
+    def _draw_tiles(self) -> None:
+        width, height = self.size
+        axes = self.figure.add_axes([0, 1 - 0.95 / height, 1, 0.95 / height])
+        axes.set(xlim=(0, width), ylim=(0, 0.95))
+        axes.axis("off")
+        centres = self.first_tile + self.tile_pitch * np.arange(len(self.losses))
+        boxes = [
+            [(x - 0.44, 0.45), (x + 0.44, 0.45), (x + 0.44, 0.85), (x - 0.44, 0.85)]
+            for x in centres
+        ]
+        self.tiles = axes.add_collection(PolyCollection(boxes, linewidths=1.6))
+        for i, (x, loss) in enumerate(zip(centres, self.losses, strict=True)):
+            axes.text(
+                x,
+                0.65,
+                f"L{SUBSCRIPTS[i + 1]} = {number(loss)}",
+                ha="center",
+                va="center",
+                zorder=5,
+            )
+        self.shares = [axes.text(x, 0.2, "", ha="center", va="center", fontsize=9) for x in centres]
+        self.centres = centres
+
+    def _draw_samples(self) -> None:
+        axes = self.figure.add_axes([0.075, 0.12, 0.435, 0.57])
+        axes.set(xlim=(-19, 19), ylim=(-14.5, 7.6), aspect="equal")
+        axes.set(xticks=range(-15, 20, 5), yticks=range(-10, 10, 5))
+        axes.set(xlabel="∂/∂weight", ylabel="∂/∂bias", title="each sample's gradient")
+        _zero_lines(axes)
+        self.sample_arrows = Arrows(axes, 1.6)
+        for i, (u, v) in enumerate(self.gradients):
+            far = np.hypot(u, v)
+            axes.text(u + 1.2 * u / far, v + 1.2 * v / far, str(i + 1), ha="center", va="center")
+
+    def _draw_sum(self) -> None:
+        self.sum_axes = axes = self.figure.add_axes([0.59, 0.12, 0.40, 0.57])
+        axes.set(aspect="equal", xlabel="∂/∂weight", ylabel="∂/∂bias")
+        axes.set_title("micro-batch gradients, tip to tail")
+        _zero_lines(axes)
+        self.verdict = axes.text(0.5, 0.94, "", ha="center", va="center", transform=axes.transAxes)
+        self.sum_arrow = Arrows(axes, 7, zorder=1)
+        self.micro_arrows = Arrows(axes, 2.6)
+        self.full_arrow = Arrows(axes, 1.6, zorder=4)
+        (self.tip,) = axes.plot([], [], "o", ms=13, mfc="none", mew=2, zorder=5)
+        full = Line2D([], [], color=FULL_BATCH, lw=1.6, ls=(0, (4, 2)), label="full batch")
+        ring = Line2D([], [], color="#777777", marker="o", mfc="none", mew=2, ls="", ms=9)
+        ring.set_label("accumulated")
+        axes.legend(handles=[full, ring], loc="right", bbox_to_anchor=(1.02, 0.6), fontsize=9)
+
+    def update(
+        self,
+        sizes: Sequence[int],
+        shares: Sequence[str],
+        contributions,
+        full_batch,
+        scaling: str,
+        verdict: str,
+    ) -> None:
+        """Show a cut.
+
+        Args:
+            sizes: samples in each micro-batch.
+            shares: one short line for each micro-batch, written under its tiles.
+            contributions: what each micro-batch adds to .grad, shape (micro-batches, 2).
+            full_batch: the full-batch gradient, shape (2,).
+            scaling: which rule made the contributions; its colour rings the sum.
+            verdict: one short line on whether sum and full batch are equal.
+        """
+        belongs = np.repeat(np.arange(len(sizes)), sizes)
+        colours = [MICRO_BATCH_COLOURS[i] for i in belongs]
+        dashes = [MICRO_BATCH_DASHES[i] for i in belongs]
+        self.tiles.set(facecolors=[pale(c) for c in colours], edgecolors=colours)
+        self.tiles.set_linestyles(dashes)
+        ends = np.cumsum(sizes)
+        for text in self.shares:
+            text.set_text("")
+        for share, first, end in zip(shares, ends - sizes, ends, strict=True):
+            self.shares[first].set_text(share)
+            self.shares[first].set_x(self.centres[first:end].mean())
+        self.sample_arrows.set(np.zeros_like(self.gradients), self.gradients, colours, dashes)
+
+        tips = np.cumsum(contributions, axis=0)
+        self._zoom(np.vstack([tips, full_batch]))
+        micro = range(len(sizes))
+        self.micro_arrows.set(
+            np.vstack([(0, 0), tips[:-1]]),
+            tips,
+            [MICRO_BATCH_COLOURS[i] for i in micro],
+            [MICRO_BATCH_DASHES[i] for i in micro],
+        )
+        self.full_arrow.set([(0, 0)], [full_batch], [FULL_BATCH], [(0, (4, 2))])
+        self.sum_arrow.set([(0, 0)], tips[-1:], [pale(SCALING_COLOURS[scaling])])
+        self.verdict.set_text(verdict)
+        self.tip.set_data(tips[-1:, 0], tips[-1:, 1])
+        self.tip.set_color(SCALING_COLOURS[scaling])
+
+    def _zoom(self, points: np.ndarray) -> None:
+        """Limits from a short list, so that few sets of ticks are ever drawn."""
+        for zoom in (1, 2, 4, 8):
+            inside = (abs(points[:, 0]) < 4.6 * zoom) & (
+                abs(points[:, 1] + 1.6 * zoom) < 2.9 * zoom
+            )
+            if inside.all():
+                break
+        self.sum_axes.set(xlim=(-4.8 * zoom, 4.8 * zoom), ylim=(-4.7 * zoom, 1.5 * zoom))
+        self.sum_axes.set(xticks=[-4 * zoom, -2 * zoom, 0, 2 * zoom, 4 * zoom])
+        self.sum_axes.set(yticks=[-4 * zoom, -2 * zoom, 0])
+
+    @property
+    def moving(self) -> list[Artist]:
+        """The artists that :meth:`update` changes."""
+        arrows = (self.sample_arrows, self.sum_arrow, self.micro_arrows, self.full_arrow)
+        shapes = [artist for arrow in arrows for artist in arrow.artists]
+        return [self.tiles, *self.shares, *shapes, self.tip, self.verdict]
+
+
+def _zero_lines(axes: Axes) -> None:
+    axes.axhline(0, color="#cccccc", lw=1, zorder=0)
+    axes.axvline(0, color="#cccccc", lw=1, zorder=0)
+
+
+def pale(colour: str) -> str:
+    """The colour mixed with three parts of white, opaque, so that overlaps don't show."""
+    parts = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{255 - (255 - part) // 4:02x}" for part in parts)
+
+
+def number(value: float, digits: int = 4) -> str:
+    """A number as the lessons print it: 4 significant digits, no trailing zeros, a real minus."""
+    return f"{value:.{digits}g}".replace("-", "−") if value else "0"
+
+
+def vector(values: Sequence[float], digits: int = 4) -> str:
+    """A short vector as the lessons print it: (1, −3.5)."""
+    return "(" + ", ".join(number(float(v), digits) for v in values) + ")"

@@ -1,0 +1,6 @@
+"""The interactive panels, one module each: controls to numbers to figure."""
+
+from helpers.panels.cutting import CuttingPanel
+from helpers.panels.training import TrainingPanel
+
+__all__ = ["CuttingPanel", "TrainingPanel"]

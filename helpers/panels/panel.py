@@ -1,0 +1,75 @@
+"""What every panel does: follow its controls, and show itself wherever it is looked at."""
+
+import base64
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import ipywidgets as widgets
+
+from helpers.figures import SvgDrawing, Table, png
+
+CHANNELS = {"description_width": "initial"}
+
+
+class Panel:
+    """Controls above a picture that follows them.
+
+    A panel computes plain numbers from its controls' values and moves the artists of one figure
+    to them. In JupyterLab it is a live widget, the picture as SVG; anywhere without a kernel it is
+    a PNG with alt text; as plain text it is the table of the numbers drawn.
+
+    A subclass gives ``title``, makes its controls and its picture, then calls ``super().__init__``;
+    it says in :meth:`follow` how numbers follow from controls.
+    """
+
+    title: str
+
+    def __init__(self, picture, controls: Sequence[widgets.ValueWidget], layout: widgets.Widget):
+        self.picture, self.controls = picture, tuple(controls)
+        self.drawing = SvgDrawing(picture.figure, picture.moving)
+        self.screen = widgets.HTML()
+        self.widget = widgets.VBox([layout, self.screen])
+        self._held = False
+        for control in self.controls:
+            control.observe(self._moved, "value")
+        self.refresh()
+
+    def follow(self) -> tuple[Table, Sequence[str]]:
+        """Compute the numbers, move the artists; the table of numbers and a colour for each row."""
+        raise NotImplementedError
+
+    def refresh(self) -> None:
+        """Bring numbers and picture up to date with the controls."""
+        self.table, colours = self.follow()
+        self.screen.value = self.drawing.svg(self.alt) + self.table.html(colours)
+
+    @property
+    def alt(self) -> str:
+        """The picture in words: title, settings, what came out."""
+        return f"{self.title}: {self.table.closing}"
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        """Several controls moved inside, one picture afterwards."""
+        if self._held:
+            yield
+            return
+        self._held = True
+        try:
+            yield
+        finally:
+            self._held = False
+        self.refresh()
+
+    def _moved(self, change: dict) -> None:
+        with self.hold():
+            self.control_moved(change["owner"])
+
+    def control_moved(self, control: widgets.ValueWidget) -> None:
+        """Bring the other controls into line with the one that moved; nothing unless overridden."""
+
+    def _repr_mimebundle_(self, include=None, exclude=None):
+        live = self.widget._repr_mimebundle_() or {}
+        image = base64.b64encode(png(self.picture.figure)).decode()
+        data = {**live, "image/png": image, "text/plain": self.table.text()}
+        return data, {"image/png": {"alt": self.alt}}
