@@ -45,7 +45,7 @@ class Table:
     closing: str = ""
 
     def text(self) -> str:
-        """The table in aligned plain text, the first column to the left, the others to the right."""
+        """The table in aligned plain text, the first column to the left."""
         lines = (self.heading, *self.rows)
         widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
         cells = [

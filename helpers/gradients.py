@@ -219,7 +219,7 @@ def check_loss(loss: Tensor) -> None:
 
 @contextmanager
 def _untouched(model: nn.Module) -> Iterator[None]:
-    """The model with empty ``.grad`` inside; ``.grad``, buffers and random state as before after."""
+    """Empty ``.grad`` inside; afterwards ``.grad``, buffers and random state as before."""
     gradients = [(p, p.grad) for p in model.parameters()]
     buffers = [(b, b.clone()) for b in model.buffers()]
     cuda = {p.device.index for p in model.parameters() if p.device.type == "cuda"}

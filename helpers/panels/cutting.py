@@ -1,5 +1,6 @@
 """Lesson 01: cut the eight samples anywhere and watch the gradients add up."""
 
+import itertools
 from collections.abc import Sequence
 
 import ipywidgets as widgets
@@ -100,7 +101,7 @@ class CuttingPanel(Panel):
 
     def _sizes_cut(self) -> tuple[int, ...]:
         edges = [0, *(i for i, gap in enumerate(self.gaps, start=1) if gap.value), 8]
-        return tuple(end - start for start, end in zip(edges, edges[1:], strict=False))
+        return tuple(end - start for start, end in itertools.pairwise(edges))
 
     def follow(self) -> tuple[Table, Sequence[str]]:
         scaling, self.sizes = self.scaling.value, self._sizes_cut()
