@@ -136,17 +136,7 @@ def train(
         keep_weights: whether each update carries a copy of all weights.
     """
     batches = list(batches)
-    whole_number("accumulation_steps", accumulation_steps, 1)
-    _one_of("scaling", scaling, SCALINGS)
-    if not batches:
-        raise ValueError("batches must hold at least one batch, got an empty loader")
-    for x, y in batches:
-        samples = batch_length(x, y)
-        if samples % accumulation_steps:
-            raise ValueError(
-                f"accumulation_steps={accumulation_steps} must divide each batch, got {samples}"
-            )
-    _check_model(model, batches[0][0])
+    _check_training(model, batches, accumulation_steps, scaling)
     updates = []
     for x, y in batches:
         sizes = (len(x) // accumulation_steps,) * accumulation_steps
@@ -172,9 +162,10 @@ class Comparison:
     def __str__(self) -> str:
         if self.exact:
             return "equal to the bit"
+        largest, share = f"{self.largest_difference:.4g}", f"{100 * self.relative_difference:.3g} %"
         return (
-            f"different: largest difference {self.largest_difference:.4g}, "
-            f"{self.relative_difference:.2%} of the length; {self.length_ratio:.4g} times as long"
+            f"different: largest difference {largest}, {share} of its length; "
+            f"{self.length_ratio:.4g} times as long"
         )
 
 
@@ -242,6 +233,21 @@ def _check_model(model: nn.Module, x: Tensor) -> None:
         raise ValueError("model must have trainable parameters, got none with requires_grad")
     if trainable[0].device != x.device:
         raise ValueError(f"model is on {trainable[0].device} but x is on {x.device}")
+
+
+def _check_training(
+    model: nn.Module, batches: Sequence[Batch], accumulation_steps: int, scaling: str
+) -> None:
+    whole_number("accumulation_steps", accumulation_steps, 1)
+    _one_of("scaling", scaling, SCALINGS)
+    if not batches:
+        raise ValueError("batches must hold at least one batch, got an empty loader")
+    _check_model(model, batches[0][0])
+    for x, y in batches:
+        if batch_length(x, y) % accumulation_steps:
+            raise ValueError(
+                f"accumulation_steps={accumulation_steps} must divide each batch, got {len(x)}"
+            )
 
 
 def _one_of(name: str, value: str, allowed: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """The data of the course, the models small enough to follow, and cutting a batch into pieces."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +21,32 @@ def eight_samples(device: torch.device | str = "cpu") -> tuple[Tensor, Tensor]:
     x = torch.tensor(EIGHT_INPUTS, dtype=torch.float32, device=device)
     y = torch.tensor(EIGHT_TARGETS, dtype=torch.float32, device=device)
     return x.unsqueeze(1), y.unsqueeze(1)
+
+
+@dataclass(frozen=True)
+class LossSurface:
+    """The mean loss of the eight samples over a grid of (weight, bias), and its lowest point."""
+
+    weights: tuple[float, ...]
+    biases: tuple[float, ...]
+    losses: tuple[tuple[float, ...], ...]  # one row for each bias
+    minimum: tuple[float, float]  # (weight, bias)
+
+
+def loss_surface(points: int = 60) -> LossSurface:
+    """The surface around the start (1, 0) and the minimum, ``points`` along each side."""
+    whole_number("points", points, 2)
+    x, y = (tensor.double() for tensor in eight_samples())
+    weights = torch.linspace(-1, 2.4, points, dtype=torch.float64)
+    biases = torch.linspace(-0.8, 4.2, points, dtype=torch.float64)
+    errors = weights.reshape(1, -1, 1) * x.flatten() + biases.reshape(-1, 1, 1) - y.flatten()
+    minimum = torch.linalg.lstsq(torch.cat([x, torch.ones_like(x)], 1), y).solution.flatten()
+    return LossSurface(
+        tuple(weights.tolist()),
+        tuple(biases.tolist()),
+        tuple(map(tuple, errors.square().mean(2).tolist())),
+        tuple(minimum.tolist()),
+    )
 
 
 def one_neuron(device: torch.device | str = "cpu") -> nn.Linear:
@@ -93,6 +120,8 @@ def micro_batches(x: Tensor, y: Tensor, sizes: Sequence[int]) -> list[tuple[Tens
     """
     samples = batch_length(x, y)
     check_sizes(sizes, samples)
+    if samples < 2:
+        raise ValueError("a batch of 1 sample leaves nothing to accumulate: take 2 or more")
     return list(zip(x.split(tuple(sizes)), y.split(tuple(sizes)), strict=True))
 
 
@@ -127,8 +156,6 @@ def check_sizes(sizes: Sequence[int], samples: int) -> None:
         raise ValueError(
             f"sizes={tuple(sizes)} must add up to the batch of {samples} samples, not {sum(sizes)}"
         )
-    if samples < 2:
-        raise ValueError("a batch of 1 sample leaves nothing to accumulate: take 2 or more")
 
 
 def whole_number(name: str, value: int, low: int, high: int | None = None) -> None:

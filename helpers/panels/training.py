@@ -1,2 +1,142 @@
-class TrainingPanel:
-    pass
+"""Lesson 02: the same eight samples trained on, right beside wrong."""
+
+from collections.abc import Callable, Iterable, Sequence
+
+import ipywidgets as widgets
+import torch
+from torch import Tensor, nn
+from torch.optim import SGD, Adam, AdamW, Optimizer
+
+from helpers.figures import (
+    FULL_BATCH,
+    SCALING_COLOURS,
+    SCALING_NAMES,
+    Run,
+    Table,
+    TrainingPicture,
+    number,
+)
+from helpers.gradients import SCALINGS, flat_weights, train
+from helpers.panels.panel import Panel
+from helpers.samples import eight_samples, loss_surface, one_neuron
+
+UPDATES = 12
+OPTIMIZERS: dict[str, Callable[[Iterable[Tensor], float], Optimizer]] = {
+    "SGD": lambda parameters, lr: SGD(parameters, lr),
+    "SGD, momentum 0.9": lambda parameters, lr: SGD(parameters, lr, momentum=0.9),
+    "Adam": lambda parameters, lr: Adam(parameters, lr),
+    "AdamW": lambda parameters, lr: AdamW(parameters, lr),
+}
+LEARNING_RATES = [
+    ("1/64", 1 / 64),
+    ("1/32", 1 / 32),
+    ("1/16", 1 / 16),
+    ("1/8", 1 / 8),
+    ("1/4", 1 / 4),
+]
+
+
+class TrainingPanel(Panel):
+    """Twelve updates on the eight samples: a run with the chosen loop beside the full batch.
+
+    Controls:
+        batch_size: samples in each micro-batch, 1 to 8.
+        accumulation_steps: micro-batches in each update; no more than the eight samples allow.
+        scaling: "none", "steps" or "samples".
+        optimizer: one of ``OPTIMIZERS``.
+        lr: one of ``LEARNING_RATES``.
+
+    After every move: ``full`` and ``run``, each a :class:`helpers.figures.Run`; ``gradient_ratio``
+    and ``step_ratio``, how much longer the first gradient and the first weight change are.
+    """
+
+    title = "Training on the eight samples"
+
+    def __init__(self, device: torch.device | str = "cpu"):
+        self.device, self.loss_fn = device, nn.MSELoss()
+        self.x, self.y = eight_samples(device)
+        self.batch_size = widgets.ToggleButtons(
+            options=[1, 2, 4, 8],
+            value=4,
+            description="batch size",
+            tooltips=["samples in each micro-batch"] * 4,
+            style={"button_width": "48px"},
+        )
+        self.accumulation_steps = widgets.ToggleButtons(
+            options=[1, 2], value=2, description="steps", style={"button_width": "48px"}
+        )
+        self.scaling = widgets.ToggleButtons(
+            options=[(SCALING_NAMES[scaling], scaling) for scaling in SCALINGS],
+            value="none",
+            description="each loss",
+            style={"button_width": "150px"},
+        )
+        self.optimizer = widgets.Dropdown(options=list(OPTIMIZERS), description="optimizer")
+        self.lr = widgets.SelectionSlider(
+            options=LEARNING_RATES, value=1 / 16, description="learning rate"
+        )
+        picture = TrainingPicture(loss_surface(), UPDATES)
+        controls = (
+            self.batch_size,
+            self.accumulation_steps,
+            self.scaling,
+            self.optimizer,
+            self.lr,
+        )
+        rows = [widgets.HBox(controls[:2]), self.scaling, widgets.HBox(controls[3:])]
+        super().__init__(picture, controls, widgets.VBox(rows))
+
+    def control_moved(self, control: widgets.ValueWidget) -> None:
+        if control is self.batch_size:
+            steps = self.accumulation_steps.value
+            allowed = [k for k in (1, 2, 4, 8) if k * self.batch_size.value <= 8]
+            self.accumulation_steps.options = allowed
+            self.accumulation_steps.value = min(steps, allowed[-1])
+
+    def _train(self, accumulation_steps: int, scaling: str) -> Run:
+        """One run over the effective batches, in order and again from the start."""
+        model = one_neuron(self.device)
+        optimizer = OPTIMIZERS[self.optimizer.value](model.parameters(), self.lr.value)
+        effective = self.batch_size.value * self.accumulation_steps.value
+        cut = list(zip(self.x.split(effective), self.y.split(effective), strict=True))
+        batches = [cut[update % len(cut)] for update in range(UPDATES)]
+        start = flat_weights(model).tolist()
+        updates = train(
+            model, optimizer, self.loss_fn, batches, accumulation_steps, scaling, keep_weights=True
+        )
+        return Run(
+            losses=[update.loss for update in updates],
+            gradient_norms=[update.gradient_norm for update in updates],
+            weights=[start, *(update.weights.tolist() for update in updates)],
+        )
+
+    def follow(self) -> tuple[Table, Sequence[str]]:
+        steps, scaling = self.accumulation_steps.value, self.scaling.value
+        self.full = self._train(accumulation_steps=1, scaling="none")
+        self.run = self._train(steps, scaling)
+        self.gradient_ratio = self.run.gradient_norms[0] / self.full.gradient_norms[0]
+        self.step_ratio = _first_step(self.run) / _first_step(self.full)
+        effective = self.batch_size.value * steps
+        verdict = (
+            f"gradient × {number(self.gradient_ratio)}, first step × {number(self.step_ratio)}"
+        )
+        self.picture.update(self.full, self.run, scaling, verdict)
+        rows = [
+            _row(f"full batch of {effective}", self.full),
+            _row(f"{steps} × {self.batch_size.value}, {SCALING_NAMES[scaling]}", self.run),
+        ]
+        heading = ("run", "first gradient norm", "first step", f"loss of update {UPDATES}")
+        return Table(heading, tuple(rows), verdict), (FULL_BATCH, SCALING_COLOURS[scaling])
+
+
+def _first_step(run: Run) -> float:
+    """How far the first update moved the weights."""
+    (w0, b0), (w1, b1) = run.weights[:2]
+    return ((w1 - w0) ** 2 + (b1 - b0) ** 2) ** 0.5
+
+
+def _row(name: str, run: Run) -> tuple[str, ...]:
+    return (
+        name,
+        *(number(v, 3) for v in (run.gradient_norms[0], _first_step(run), run.losses[-1])),
+    )

@@ -1,0 +1,34 @@
+"""Drawing with matplotlib: numbers in, artists out. Knows neither torch nor widgets."""
+
+from helpers.figures.cutting import CuttingPicture
+from helpers.figures.drawing import (
+    FULL_BATCH,
+    MICRO_BATCH_COLOURS,
+    SCALING_COLOURS,
+    SCALING_NAMES,
+    Picture,
+    SvgDrawing,
+    Table,
+    number,
+    png,
+    vector,
+)
+from helpers.figures.training import Run, TrainingPicture, curves, paths
+
+__all__ = [
+    "FULL_BATCH",
+    "MICRO_BATCH_COLOURS",
+    "SCALING_COLOURS",
+    "SCALING_NAMES",
+    "CuttingPicture",
+    "Picture",
+    "Run",
+    "SvgDrawing",
+    "Table",
+    "TrainingPicture",
+    "curves",
+    "number",
+    "paths",
+    "png",
+    "vector",
+]
