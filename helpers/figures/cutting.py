@@ -117,7 +117,8 @@ class CuttingPicture:
         belongs = np.repeat(np.arange(len(sizes)), sizes)
         colours = [MICRO_BATCH_COLOURS[i] for i in belongs]
         dashes = [MICRO_BATCH_DASHES[i] for i in belongs]
-        self.tiles.set(facecolors=[pale(c) for c in colours], edgecolors=colours)
+        # See-through, for the labels are in the still part of the picture, beneath.
+        self.tiles.set(facecolors=[f"{c}40" for c in colours], edgecolors=colours)
         self.tiles.set_linestyles(dashes)
         ends = np.cumsum(sizes)
         for text in self.shares:

@@ -56,12 +56,14 @@ class Table:
 
     def html(self, colours: Sequence[str] = ()) -> str:
         """The table in HTML; row i is marked with a bar in ``colours[i]``."""
-        head = "".join(f"<th style='text-align:right'>{cell}</th>" for cell in self.heading)
+        right = "style='text-align:right;padding-left:18px'"
+        head = f"<th style='text-align:left'>{self.heading[0]}</th>"
+        head += "".join(f"<th {right}>{cell}</th>" for cell in self.heading[1:])
         body = ""
         for i, row in enumerate(self.rows):
             bar = f"border-left:6px solid {colours[i]};padding-left:6px" if i < len(colours) else ""
             first = f"<td style='text-align:left;{bar}'>{row[0]}</td>"
-            rest = "".join(f"<td style='text-align:right'>{cell}</td>" for cell in row[1:])
+            rest = "".join(f"<td {right}>{cell}</td>" for cell in row[1:])
             body += f"<tr>{first}{rest}</tr>"
         closing = f"<div style='padding:4px 0'><b>{self.closing}</b></div>" if self.closing else ""
         return f"{closing}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"

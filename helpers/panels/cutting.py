@@ -10,21 +10,19 @@ from torch import nn
 from helpers.figures import (
     FULL_BATCH,
     MICRO_BATCH_COLOURS,
-    SCALING_NAMES,
     CuttingPicture,
     Table,
     number,
     vector,
 )
 from helpers.gradients import (
-    SCALINGS,
     accumulated_gradient,
     compare,
     full_batch_gradient,
     per_sample_gradients,
     scale_factors,
 )
-from helpers.panels.panel import Panel
+from helpers.panels.panel import SCALING_CHOICES, Panel, buttons, labelled
 from helpers.samples import eight_samples, equal_sizes, micro_batches, one_neuron
 
 PIXELS_PER_INCH = 96
@@ -62,18 +60,8 @@ class CuttingPanel(Panel):
             )
             for i in range(1, 8)
         )
-        self.steps = widgets.ToggleButtons(
-            options=[1, 2, 4, 8],
-            value=None,
-            description="equal steps",
-            style={"button_width": "48px"},
-        )
-        self.scaling = widgets.ToggleButtons(
-            options=[(SCALING_NAMES[scaling], scaling) for scaling in SCALINGS],
-            value="steps",
-            description="each loss",
-            style={"button_width": "150px"},
-        )
+        self.steps = buttons([1, 2, 4, 8], None, 36)
+        self.scaling = buttons(SCALING_CHOICES, "steps", 160)
         self.gaps[3].value = True
         picture = CuttingPicture(losses.flatten().tolist(), self.sample_gradients.tolist())
         super().__init__(picture, (*self.gaps, self.steps, self.scaling), self._layout())
@@ -86,7 +74,11 @@ class CuttingPanel(Panel):
         between = pitch * PIXELS_PER_INCH - GAP_WIDTH
         for i, gap in enumerate(self.gaps):
             gap.layout.margin = f"2px 0 0 {between if i else left:g}px"
-        rows = [widgets.HBox([self.steps, self.scaling]), widgets.HBox(self.gaps)]
+        rows = [
+            labelled("each loss", self.scaling),
+            labelled("equal steps", self.steps),
+            widgets.HBox(self.gaps),
+        ]
         return widgets.VBox(rows, layout=widgets.Layout(width="870px"))
 
     def control_moved(self, control: widgets.ValueWidget) -> None:

@@ -6,9 +6,21 @@ from contextlib import contextmanager
 
 import ipywidgets as widgets
 
-from helpers.figures import SvgDrawing, Table, png
+from helpers.figures import SCALING_NAMES, SvgDrawing, Table, png
+from helpers.gradients import SCALINGS
 
-CHANNELS = {"description_width": "initial"}
+SCALING_CHOICES = [(SCALING_NAMES[scaling], scaling) for scaling in SCALINGS]
+
+
+def buttons(options, value, width: int) -> widgets.ToggleButtons:
+    """A row of toggle buttons, each ``width`` pixels wide, of which one is pressed."""
+    style = {"button_width": f"{width}px"}
+    return widgets.ToggleButtons(options=options, value=value, style=style)
+
+
+def labelled(text: str, control: widgets.Widget) -> widgets.HBox:
+    """A control with its label in front; JupyterLab would put the label of buttons above them."""
+    return widgets.HBox([widgets.Label(text, layout=widgets.Layout(width="90px")), control])
 
 
 class Panel:

@@ -16,8 +16,8 @@ from helpers.figures import (
     TrainingPicture,
     number,
 )
-from helpers.gradients import SCALINGS, flat_weights, train
-from helpers.panels.panel import Panel
+from helpers.gradients import flat_weights, train
+from helpers.panels.panel import SCALING_CHOICES, Panel, buttons, labelled
 from helpers.samples import eight_samples, loss_surface, one_neuron
 
 UPDATES = 12
@@ -55,26 +55,12 @@ class TrainingPanel(Panel):
     def __init__(self, device: torch.device | str = "cpu"):
         self.device, self.loss_fn = device, nn.MSELoss()
         self.x, self.y = eight_samples(device)
-        self.batch_size = widgets.ToggleButtons(
-            options=[1, 2, 4, 8],
-            value=4,
-            description="batch size",
-            tooltips=["samples in each micro-batch"] * 4,
-            style={"button_width": "48px"},
-        )
-        self.accumulation_steps = widgets.ToggleButtons(
-            options=[1, 2], value=2, description="steps", style={"button_width": "48px"}
-        )
-        self.scaling = widgets.ToggleButtons(
-            options=[(SCALING_NAMES[scaling], scaling) for scaling in SCALINGS],
-            value="none",
-            description="each loss",
-            style={"button_width": "150px"},
-        )
-        self.optimizer = widgets.Dropdown(options=list(OPTIMIZERS), description="optimizer")
-        self.lr = widgets.SelectionSlider(
-            options=LEARNING_RATES, value=1 / 16, description="learning rate"
-        )
+        self.batch_size = buttons([1, 2, 4, 8], 4, 36)
+        self.accumulation_steps = buttons([1, 2, 4, 8], 2, 36)
+        self.accumulation_steps.options = self._steps_allowed()
+        self.scaling = buttons(SCALING_CHOICES, "none", 160)
+        self.optimizer = widgets.Dropdown(options=list(OPTIMIZERS))
+        self.lr = widgets.SelectionSlider(options=LEARNING_RATES, value=1 / 16)
         picture = TrainingPicture(loss_surface(), UPDATES)
         controls = (
             self.batch_size,
@@ -83,15 +69,28 @@ class TrainingPanel(Panel):
             self.optimizer,
             self.lr,
         )
-        rows = [widgets.HBox(controls[:2]), self.scaling, widgets.HBox(controls[3:])]
+        rows = [
+            widgets.HBox(
+                [
+                    labelled("batch size", self.batch_size),
+                    labelled("steps", self.accumulation_steps),
+                ]
+            ),
+            labelled("each loss", self.scaling),
+            widgets.HBox(
+                [labelled("optimizer", self.optimizer), labelled("learning rate", self.lr)]
+            ),
+        ]
         super().__init__(picture, controls, widgets.VBox(rows))
 
     def control_moved(self, control: widgets.ValueWidget) -> None:
         if control is self.batch_size:
-            steps = self.accumulation_steps.value
-            allowed = [k for k in (1, 2, 4, 8) if k * self.batch_size.value <= 8]
+            steps, allowed = self.accumulation_steps.value, self._steps_allowed()
             self.accumulation_steps.options = allowed
             self.accumulation_steps.value = min(steps, allowed[-1])
+
+    def _steps_allowed(self) -> list[int]:
+        return [k for k in (1, 2, 4, 8) if k * self.batch_size.value <= 8]
 
     def _train(self, accumulation_steps: int, scaling: str) -> Run:
         """One run over the effective batches, in order and again from the start."""
