@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call, grad, vmap
 
-from helpers.samples import batch_length, check_sizes, micro_batches, whole_number
+from helpers.samples import batch_length, check_numbers, check_sizes, micro_batches, whole_number
 
 Loss = Callable[[Tensor, Tensor], Tensor]
 Batch = tuple[Tensor, Tensor]
@@ -60,8 +60,7 @@ def full_batch_gradient(model: nn.Module, loss_fn: Loss, x: Tensor, y: Tensor) -
     Returns:
         A flat tensor with one number for each trainable parameter.
     """
-    batch_length(x, y)
-    _check_model(model, x)
+    _check_batch(model, x, y)
     with _untouched(model):
         accumulate(model, loss_fn, [(x, y)], (1.0,))
         return flat_gradient(model)
@@ -82,9 +81,9 @@ def accumulated_gradient(
         sizes: samples in each micro-batch, e.g. (4, 4); they must add up to the batch.
         scaling: ``"none"``, ``"steps"`` or ``"samples"``, see :func:`scale_factors`.
     """
+    _check_batch(model, x, y)
     batches = micro_batches(x, y, sizes)
     factors = scale_factors(sizes, scaling)
-    _check_model(model, x)
     with _untouched(model):
         accumulate(model, loss_fn, batches, factors)
         return flat_gradient(model)
@@ -95,8 +94,7 @@ def per_sample_gradients(model: nn.Module, loss_fn: Loss, x: Tensor, y: Tensor) 
 
     The model must treat samples apart: BatchNorm in training mode makes this meaningless.
     """
-    batch_length(x, y)
-    _check_model(model, x)
+    _check_batch(model, x, y)
     parameters = {name: p.detach() for name, p in model.named_parameters() if p.requires_grad}
 
     def loss_of_one(parameters: dict[str, Tensor], x: Tensor, y: Tensor) -> Tensor:
@@ -227,12 +225,14 @@ def _untouched(model: nn.Module) -> Iterator[None]:
                     buffer.copy_(before)
 
 
-def _check_model(model: nn.Module, x: Tensor) -> None:
+def _check_batch(model: nn.Module, x: Tensor, y: Tensor) -> None:
+    batch_length(x, y)
     trainable = [p for p in model.parameters() if p.requires_grad]
     if not trainable:
         raise ValueError("model must have trainable parameters, got none with requires_grad")
     if trainable[0].device != x.device:
         raise ValueError(f"model is on {trainable[0].device} but x is on {x.device}")
+    check_numbers(x, y)
 
 
 def _check_training(
@@ -242,9 +242,9 @@ def _check_training(
     _one_of("scaling", scaling, SCALINGS)
     if not batches:
         raise ValueError("batches must hold at least one batch, got an empty loader")
-    _check_model(model, batches[0][0])
     for x, y in batches:
-        if batch_length(x, y) % accumulation_steps:
+        _check_batch(model, x, y)
+        if len(x) % accumulation_steps:
             raise ValueError(
                 f"accumulation_steps={accumulation_steps} must divide each batch, got {len(x)}"
             )

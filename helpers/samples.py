@@ -120,13 +120,14 @@ def micro_batches(x: Tensor, y: Tensor, sizes: Sequence[int]) -> list[tuple[Tens
     """
     samples = batch_length(x, y)
     check_sizes(sizes, samples)
+    check_numbers(x, y)
     if samples < 2:
         raise ValueError("a batch of 1 sample leaves nothing to accumulate: take 2 or more")
     return list(zip(x.split(tuple(sizes)), y.split(tuple(sizes)), strict=True))
 
 
 def batch_length(x: Tensor, y: Tensor) -> int:
-    """How many samples x and y hold, after checking that they are one batch of numbers."""
+    """How many samples x and y hold, after checking that they are one batch."""
     for name, tensor in (("x", x), ("y", y)):
         if not isinstance(tensor, Tensor):
             raise TypeError(f"{name} must be a tensor, got {type(tensor).__name__}")
@@ -136,14 +137,16 @@ def batch_length(x: Tensor, y: Tensor) -> int:
         raise ValueError(f"x and y must hold as many samples, got {len(x)} and {len(y)}")
     if x.device != y.device:
         raise ValueError(f"x and y must be on one device, got {x.device} and {y.device}")
-    for name, tensor in (("x", x), ("y", y)):
-        broken = torch.isnan(tensor).flatten(1 if tensor.dim() > 1 else 0)
-        broken = broken.any(1) if broken.dim() > 1 else broken
-        if broken.any():
-            raise ValueError(
-                f"{name} must hold no NaN, got one in sample {int(broken.int().argmax())}"
-            )
     return len(x)
+
+
+def check_numbers(x: Tensor, y: Tensor) -> None:
+    """Raise, naming the first such sample, if x or y holds a NaN."""
+    for name, tensor in (("x", x), ("y", y)):
+        broken = torch.isnan(tensor).reshape(len(tensor), -1).any(1)
+        if broken.any():
+            sample = int(broken.int().argmax())
+            raise ValueError(f"{name} must hold no NaN, got one in sample {sample}")
 
 
 def check_sizes(sizes: Sequence[int], samples: int) -> None:

@@ -1,0 +1,86 @@
+"""The faults this course is about, planted in a copy of it: each must turn the suite red."""
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+LESSON = "notebooks/01_eight_samples_two_steps.ipynb"
+
+# what is planted, where, the right text, the wrong text, and the test that must notice
+FAULTS = {
+    "division dropped": (
+        "helpers/gradients.py",
+        'return (1.0 if scaling == "none" else 1 / len(sizes),)',
+        "return (1.0,)",
+        "tests/test_gradients.py::test_divided_by_steps_equal_cuts_give_the_full_batch_to_the_bit",
+    ),
+    "wrong micro-batch size": (
+        "helpers/samples.py",
+        "return list(zip(x.split(tuple(sizes)), y.split(tuple(sizes)), strict=True))",
+        "return list(zip(x.split(sizes[0]), y.split(sizes[0]), strict=False))[: len(sizes)]",
+        "tests/test_gradients.py::test_weighted_by_samples_every_cut_gives_the_full_batch_to_the_bit",
+    ),
+    "gradient cleared between micro-batches": (
+        "helpers/gradients.py",
+        "        check_loss(loss)\n",
+        "        check_loss(loss)\n        model.zero_grad()\n",
+        "tests/test_gradients.py::test_unscaled_gradient_is_k_times_as_long",
+    ),
+    "weights by samples swapped for steps": (
+        "helpers/gradients.py",
+        'if scaling == "samples":',
+        'if scaling == "steps":',
+        "tests/test_gradients.py::test_factors_of_the_three_scalings",
+    ),
+    "a figure fed other numbers than the text": (
+        "helpers/panels/cutting.py",
+        "[part.tolist() for part in self.contributions]",
+        "[part.tolist() for part in self.contributions[::-1]]",
+        "tests/test_panels.py::test_every_cut_with_every_scaling_shows_the_right_sum",
+    ),
+    "a curve fed other numbers than the text": (
+        "helpers/panels/training.py",
+        "self.picture.update(self.full, self.run,",
+        "self.picture.update(self.run, self.full,",
+        "tests/test_panels.py::test_controls_in_any_order_leave_the_training_panel_right",
+    ),
+    "division dropped from the lesson's loop": (
+        LESSON,
+        "loss = loss / accumulation_steps  # scale",
+        "loss = loss / 1  # scale",
+        LESSON,
+    ),
+    "gradient cleared too early in the lesson's loop": (
+        LESSON,
+        "outputs = model(inputs)  # forward",
+        "optimizer.zero_grad(); outputs = model(inputs)  # forward",
+        LESSON,
+    ),
+    "boundary shifted by one in the lesson's loop": (
+        LESSON,
+        "if (step + 1) % accumulation_steps == 0:",
+        "if step % accumulation_steps == 0:",
+        LESSON,
+    ),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_suite_turns_red(fault, tmp_path):
+    place, right, wrong, noticing = FAULTS[fault]
+    for part in ("helpers", "tests", "conftest.py", "pyproject.toml", LESSON):
+        target = tmp_path / part
+        target.parent.mkdir(exist_ok=True)
+        copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy
+        copy(ROOT / part, target)
+    source = (tmp_path / place).read_text(encoding="utf-8")
+    assert source.count(right) == 1, f"{right!r} is no longer in {place}: plant the fault anew"
+    (tmp_path / place).write_text(source.replace(right, wrong), encoding="utf-8")
+    command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", noticing]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 1, result.stdout
+    assert "1 failed" in result.stdout
