@@ -51,8 +51,15 @@ def fail_inside():
         raise RuntimeError("stop")
 
 
-def test_random_state_and_precision_settings_are_as_before_even_after_an_error(monkeypatch):
-    monkeypatch.setattr(torch.backends.cuda.matmul, "fp32_precision", "tf32")
+@pytest.fixture
+def tf32():
+    before = torch.backends.cuda.matmul.fp32_precision
+    torch.backends.cuda.matmul.fp32_precision = "tf32"
+    yield
+    torch.backends.cuda.matmul.fp32_precision = before
+
+
+def test_random_state_and_precision_settings_are_as_before_even_after_an_error(tf32):
     state = torch.random.get_rng_state()
     with pytest.raises(RuntimeError, match="stop"):
         fail_inside()

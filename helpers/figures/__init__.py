@@ -13,7 +13,9 @@ from helpers.figures.drawing import (
     png,
     vector,
 )
+from helpers.figures.stepping import SteppingPicture
 from helpers.figures.training import Run, TrainingPicture, curves, paths
+from helpers.figures.windows import TimelinePicture
 
 __all__ = [
     "FULL_BATCH",
@@ -23,8 +25,10 @@ __all__ = [
     "CuttingPicture",
     "Picture",
     "Run",
+    "SteppingPicture",
     "SvgDrawing",
     "Table",
+    "TimelinePicture",
     "TrainingPicture",
     "curves",
     "number",

@@ -1,6 +1,8 @@
 """The interactive panels, one module each: controls to numbers to figure."""
 
 from helpers.panels.cutting import CuttingPanel
+from helpers.panels.stepping import SteppingPanel
+from helpers.panels.timeline import TimelinePanel
 from helpers.panels.training import TrainingPanel
 
-__all__ = ["CuttingPanel", "TrainingPanel"]
+__all__ = ["CuttingPanel", "SteppingPanel", "TimelinePanel", "TrainingPanel"]
