@@ -28,7 +28,7 @@ def test_only_outputs_and_counts_change_and_a_second_run_changes_nothing(tmp_pat
         cell.pop("outputs", None)
         cell.pop("execution_count", None)
     assert after == before
-    assert stored.startswith('{\n   "cells"')
+    assert stored.startswith('{\n   "')
     assert not store_outputs(path)
 
 
