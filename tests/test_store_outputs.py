@@ -11,7 +11,7 @@ def notebook_of(path: Path, *sources: str, **metadata) -> Path:
     cells = [nbformat.v4.new_code_cell(source, metadata=metadata) for source in sources]
     cells.insert(0, nbformat.v4.new_markdown_cell("# Sums", metadata={"kept": True}))
     notebook = nbformat.v4.new_notebook(cells=cells, metadata={"kept": {"as": "it is"}})
-    path.write_text(nbformat.writes(notebook, indent=3) + "\n", encoding="utf-8")
+    path.write_text(json.dumps(notebook, indent=3) + "\n", encoding="utf-8")
     return path
 
 
