@@ -38,9 +38,10 @@ def source_lines(loop: Loop) -> list[str]:
     return textwrap.dedent(inspect.getsource(loop)).rstrip().splitlines()
 
 
-def micro_batch_model() -> nn.Linear:
-    """One weight, 0 at first, no bias: for an input c the output is c * weight, its gradient c."""
-    model = nn.utils.skip_init(nn.Linear, 1, 1, bias=False)
+def micro_batch_model(weights: int = 1) -> nn.Linear:
+    """Weights of 0, no bias: for inputs c the output is the sum of c * weight, its gradient c."""
+    whole_number("weights", weights, 1)
+    model = nn.utils.skip_init(nn.Linear, weights, 1, bias=False)
     nn.init.zeros_(model.weight)
     return model
 

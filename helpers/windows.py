@@ -8,10 +8,10 @@ from helpers.samples import whole_number
 
 POLICIES = {
     "true mean": "step on the short window, every sample weighted alike",
-    "divided by k": "step on the short window, each loss divided by k all the same",
-    "dropped": "never step on the short window; its gradients are thrown away",
-    "carried on": "count on into the next epoch, so that every window has k micro-batches",
-    "leaked": "start counting anew, with the gradients of the short window still in .grad",
+    "divided by k": "step on the short window, its losses divided by k all the same",
+    "dropped": "no step on the short window, its gradients thrown away",
+    "carried on": "count on into the next epoch, so that every window is full",
+    "leaked": "count anew, with the short window still in .grad",
 }
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from helpers.gradients import SCALINGS
-from helpers.panels import CuttingPanel, TrainingPanel
+from helpers.panels import CuttingPanel, SteppingPanel, TimelinePanel, TrainingPanel
 from helpers.panels.training import LEARNING_RATES, OPTIMIZERS
 
 EACH = torch.tensor(
@@ -22,6 +22,8 @@ def picture_text(panel):
 
 
 def values(control):
+    if hasattr(control, "max"):
+        return list(range(control.min, control.max + 1))
     if not hasattr(control, "options"):
         return [False, True]
     return [option[1] if isinstance(option, tuple) else option for option in control.options]
@@ -219,19 +221,178 @@ def test_unscaled_four_steps_of_two_converge_at_1_32_and_not_at_1_16():
     assert panel.run.losses[-1] < 2
 
 
-# both
+# lesson 03
 
 
-@pytest.mark.parametrize("make", [CuttingPanel, TrainingPanel])
+def assert_timeline_panel_is_right(panel):
+    samples, epochs = panel.samples.value, panel.epochs.value
+    places = [
+        (batch.epoch * samples + i, batch.weight * sum(len(b.samples) for b in u.micro_batches))
+        for u in panel.run.updates
+        for batch in u.micro_batches
+        for i in batch.samples
+    ]
+    shares = [dict(places).get(place, 0) for place in range(samples * epochs)]
+    assert panel.shares == pytest.approx(shares)
+    bars = [path.vertices for path in panel.picture.bars.get_paths()]
+    drawn = {i: bar[1][1] for bar in bars for i in range(round(bar[0][0]), round(bar[2][0]))}
+    assert [drawn[place] for place in range(samples * epochs)] == pytest.approx(shares)
+    assert len(panel.picture.steps.get_xdata()) == len(panel.run.updates)
+    crosses = [x - 0.5 for x in panel.picture.crosses.get_xdata()]
+    assert crosses == [place for place, share in enumerate(shares) if share == 0]
+    top = panel.picture.axes.get_ylim()[1]
+    assert max(shares) < top
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_controls_in_any_order_leave_the_timeline_panel_right(seed):
+    panel = TimelinePanel()
+    before = artists(panel)
+    for _ in move_at_random(panel, moves=60, seed=seed):
+        assert_timeline_panel_is_right(panel)
+    assert artists(panel) == before
+
+
+@pytest.mark.parametrize("policy", ["true mean", "divided by k", "dropped", "carried on", "leaked"])
+def test_all_policies_agree_when_the_samples_divide(policy):
+    panel = TimelinePanel()
+    panel.samples.value, panel.policy.value = 6, policy
+    assert panel.shares == pytest.approx([1] * 12)
+
+
+def test_the_targets_of_the_timeline_panel_have_the_answers_given():
+    panel = TimelinePanel()
+    with panel.hold():
+        panel.samples.value, panel.batch_size.value = 26, 4
+    assert panel.shares == pytest.approx(([1] * 24 + [1 / 3] * 2) * 2)
+    with panel.hold():
+        panel.batch_size.value, panel.accumulation_steps.value = 1, 6
+        panel.policy.value = "leaked"
+    most = 0
+    for panel.samples.value in range(1, 41):
+        most = max([most, *(update.total_weight for update in panel.run.updates)])
+    assert most == pytest.approx(11 / 6)
+    with panel.hold():
+        panel.samples.value, panel.policy.value = 5, "dropped"
+    assert panel.run.updates == ()
+
+
+def right_loop(model, optimizer, batches, k):
+    optimizer.zero_grad()
+    for i, batch in enumerate(batches):
+        (model(batch).mean() / k).backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def clearing_loop(model, optimizer, batches, k):
+    for batch in batches:
+        optimizer.zero_grad()
+        (model(batch).mean() / k).backward()
+
+
+def stepping_panel():
+    loops = {"right": right_loop, "clearing": clearing_loop}
+    return SteppingPanel(loops, (1, 2, 4, 8, 16), accumulation_steps=4)
+
+
+def assert_stepping_panel_is_right(panel):
+    now = panel.runs[panel.loop.value][panel.moment.value]
+    assert panel.now == now
+    heights = [path.vertices[2][1] for path in panel.picture.bars.get_paths()]
+    assert heights == pytest.approx(np.cumsum([part for _, part in now.held]).tolist())
+    lit = [path.vertices[0][1] for path in panel.picture.light.get_paths()]
+    assert lit == ([now.line] if now.line >= 0 else [])
+    source = [text.get_text().replace("\xa0", " ") for text in panel.picture.lines]
+    assert [line for line in source if line] == panel.sources[panel.loop.value]
+    assert f"updates {now.updates}" in picture_text(panel)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_controls_in_any_order_leave_the_stepping_panel_right(seed):
+    panel = stepping_panel()
+    before = artists(panel)
+    for _ in move_at_random(panel, moves=60, seed=seed):
+        assert_stepping_panel_is_right(panel)
+    assert artists(panel) == before
+
+
+def test_back_and_forward_go_line_by_line_and_stop_at_the_ends():
+    panel = stepping_panel()
+    panel.back.click()
+    assert panel.moment.value == 0
+    for line in range(1, 4):
+        panel.forward.click()
+        assert panel.moment.value == line
+    panel.back.click()
+    assert panel.moment.value == 2
+    panel.moment.value = panel.moment.max
+    panel.forward.click()
+    assert panel.moment.value == panel.moment.max
+
+
+def test_another_loop_starts_from_its_first_line_with_its_own_length():
+    panel = stepping_panel()
+    panel.moment.value = panel.moment.max
+    panel.loop.value = "clearing"
+    assert (panel.moment.value, panel.moment.max) == (0, len(panel.runs["clearing"]) - 1)
+
+
+def long_loop(model, optimizer, batches, k):
+    """A loop
+
+    of
+
+    more
+
+    lines
+
+    than
+
+    fit,
+
+    that
+
+    is
+
+    17
+    """
+
+
+@pytest.mark.parametrize(
+    ("loops", "message"),
+    [
+        ({}, "loops must hold at least one loop, got none"),
+        ({"long": long_loop}, "loops must have at most 16 lines, got 19 in 'long'"),
+    ],
+)
+def test_loops_that_can_not_be_shown_are_refused(loops, message):
+    with pytest.raises(ValueError, match=message):
+        SteppingPanel(loops, (1, 2), 2)
+
+
+# all
+
+PANELS = {
+    "cutting": CuttingPanel,
+    "training": TrainingPanel,
+    "timeline": TimelinePanel,
+    "stepping": stepping_panel,
+}
+
+
+@pytest.mark.parametrize("make", PANELS.values(), ids=PANELS)
 def test_a_panel_is_a_widget_a_described_image_and_a_table(make):
     data, metadata = make()._repr_mimebundle_()
     assert "application/vnd.jupyter.widget-view+json" in data
     assert data["image/png"].startswith("iVBOR")
-    assert metadata["image/png"]["alt"].startswith(make.title + ": ")
+    assert metadata["image/png"]["alt"] == make().alt
+    assert make().alt.startswith(make().title + ": ")
     assert data["text/plain"] == make().table.text()
 
 
-@pytest.mark.parametrize("make", [CuttingPanel, TrainingPanel])
+@pytest.mark.parametrize("make", PANELS.values(), ids=PANELS)
 def test_moving_the_controls_back_shows_the_same_picture_again(make):
     panel = make()
     before, start = panel.screen.value, [control.value for control in panel.controls]

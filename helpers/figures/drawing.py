@@ -2,6 +2,7 @@
 
 import html
 import io
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -107,6 +108,12 @@ def png(figure: Figure) -> bytes:
     return small.getvalue()
 
 
+# matplotlib gives every SVG a style sheet, <style>*{...}</style>. Inside HTML that is a rule for the
+# whole page: it bends other drawings' lines, and each new picture has every element restyled.
+RULE_FOR_THE_PAGE = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
+LINES = "stroke-linejoin:round;stroke-linecap:butt"
+
+
 class SvgDrawing:
     """A figure as SVG again and again: the artists that move are drawn anew, the rest is kept.
 
@@ -130,13 +137,14 @@ class SvgDrawing:
             if limits not in self._still:
                 self._still[limits] = self._draw_still()
             moving = self._draw_moving()
-        label = f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" '
+        label = f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" style="{LINES}" '
         return f"{label}{self._still[limits]}{moving}</svg>"
 
     def _draw_still(self) -> str:
         buffer = io.StringIO()
         self.figure.canvas.print_svg(buffer, metadata=_NO_METADATA)
         drawn = buffer.getvalue()
+        drawn = RULE_FOR_THE_PAGE.sub("", drawn)
         return drawn[drawn.index("<svg ") + len("<svg ") : drawn.rindex("</svg>")]
 
     def _draw_moving(self) -> str:
@@ -148,7 +156,8 @@ class SvgDrawing:
         renderer.finalize()
         figure.dpi = dpi
         drawn = buffer.getvalue()
-        return drawn[drawn.index("<defs>") : drawn.rindex("</svg>")]
+        drawn = drawn[drawn.index("<defs>") : drawn.rindex("</svg>")]
+        return RULE_FOR_THE_PAGE.sub("", drawn)
 
 
 class Arrows:

@@ -91,5 +91,5 @@ class TimelinePanel(Panel):
         return Table(
             ("updates", "micro-batches", "samples", "weights add up to"),
             tuple(rows) or (("0 ×", "–", "–", "–"),),
-            f"{len(self.run.updates)} updates, {unused} samples unused",
+            f"updates: {len(self.run.updates)}, samples unused: {unused}",
         )
