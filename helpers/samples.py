@@ -143,8 +143,8 @@ def batch_length(x: Tensor, y: Tensor) -> int:
 def check_numbers(x: Tensor, y: Tensor) -> None:
     """Raise, naming the first such sample, if x or y holds a NaN."""
     for name, tensor in (("x", x), ("y", y)):
-        broken = torch.isnan(tensor).reshape(len(tensor), -1).any(1)
-        if broken.any():
+        if tensor.isnan().any():
+            broken = tensor.isnan().reshape(len(tensor), -1).any(1)
             sample = int(broken.int().argmax())
             raise ValueError(f"{name} must hold no NaN, got one in sample {sample}")
 

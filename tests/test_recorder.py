@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.optim import optimizer as optimizer_module
 from torch.utils.checkpoint import checkpoint
 
-from helpers import recorder
+import helpers.recorder
 from helpers.recorder import (
     Backward,
     BufferChange,
@@ -21,10 +21,12 @@ from helpers.recorder import (
     Edit,
     Forward,
     Log,
+    Reading,
     Recomputation,
     Schedule,
     Step,
     Trace,
+    ledger,
     record,
 )
 
@@ -92,6 +94,16 @@ def test_the_added_gradient_is_exact_where_adding_it_was_not():
         accumulate(model, 1.0, 2.0**-8)
     last = of_kind(trace, Backward)[-1]
     assert (last.added.norm, last.held.norm) == (2.0**-8, 1.0)
+
+
+def test_a_model_cast_during_the_recording_rounds_as_its_new_type_does():
+    torch.manual_seed(0)
+    model = nn.Linear(3, 4)
+    with record(model) as trace:
+        model.to(torch.bfloat16)
+        for _ in range(9):
+            model(torch.randn(5, 3).bfloat16()).square().sum().backward()
+    assert of_kind(trace, Edit) == []
 
 
 def test_an_update_names_the_backwards_that_entered_it():
@@ -491,8 +503,8 @@ def test_a_sparse_gradient_is_measured_as_the_dense_one_it_means():
 
 def test_a_large_model_is_measured_as_a_small_one(monkeypatch):
     readings = []
-    for elements in (recorder.BLOCK_ELEMENTS, 0):
-        monkeypatch.setattr(recorder, "BLOCK_ELEMENTS", elements)
+    for elements in (ledger.BLOCK_ELEMENTS, 0):
+        monkeypatch.setattr(ledger, "BLOCK_ELEMENTS", elements)
         torch.manual_seed(0)
         model = nn.Sequential(nn.Linear(30, 30), nn.BatchNorm1d(30), nn.Linear(30, 1))
         optimizer = SGD(model.parameters(), lr=1e-4)
@@ -506,12 +518,27 @@ def test_a_large_model_is_measured_as_a_small_one(monkeypatch):
         assert small == pytest.approx(large, rel=1e-4, abs=1e-5)
 
 
-def all_readings(trace: Trace) -> list[recorder.Reading]:
+def test_a_long_loop_measured_in_parts_reads_as_one_measured_at_once(monkeypatch):
+    readings = []
+    for rows in (ledger.BLOCK_ROWS, 3):
+        monkeypatch.setattr(ledger, "BLOCK_ROWS", rows)
+        model = Toy(1.0, 2.0)
+        optimizer = SGD(model.parameters(), lr=0.5)
+        with record(model) as trace:
+            for x in range(9):
+                model(float(x), 1.0).backward()
+                optimizer.step()
+                assert len(trace.updates) == x + 1
+        readings.append([(r.norm, r.fingerprint, r.vector.tolist()) for r in all_readings(trace)])
+    assert readings[0] == readings[1]
+
+
+def all_readings(trace: Trace) -> list[Reading]:
     return [
         value
         for event in trace.events
         for value in vars(event).values()
-        if isinstance(value, recorder.Reading)
+        if isinstance(value, Reading)
     ]
 
 
@@ -692,9 +719,10 @@ def test_the_recorder_needs_only_torch_and_the_standard_library():
     import sys
     from pathlib import Path
 
-    tree = ast.walk(ast.parse(Path(recorder.__file__).read_text()))
+    modules = Path(helpers.recorder.__file__).parent.glob("*.py")
+    tree = [node for module in modules for node in ast.walk(ast.parse(module.read_text()))]
     roots = {
-        name.split(".")[0]
+        name.removeprefix("helpers.").split(".")[0]
         for node in tree
         for name in (
             [alias.name for alias in node.names]
@@ -704,7 +732,7 @@ def test_the_recorder_needs_only_torch_and_the_standard_library():
             else []
         )
     }
-    assert roots - set(sys.stdlib_module_names) == {"torch"}
+    assert roots - set(sys.stdlib_module_names) == {"torch", "recorder"}
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")

@@ -15,7 +15,7 @@ from helpers.figures.drawing import (
 )
 from helpers.figures.stepping import SteppingPicture
 from helpers.figures.training import Run, TrainingPicture, curves, paths
-from helpers.figures.windows import TimelinePicture
+from helpers.figures.windows import TimelinePicture, TokenPicture, weight_bars
 
 __all__ = [
     "FULL_BATCH",
@@ -29,10 +29,12 @@ __all__ = [
     "SvgDrawing",
     "Table",
     "TimelinePicture",
+    "TokenPicture",
     "TrainingPicture",
     "curves",
     "number",
     "paths",
     "png",
     "vector",
+    "weight_bars",
 ]

@@ -81,6 +81,7 @@ class CuttingPicture:
             axes.text(u + 1.2 * u / far, v + 1.2 * v / far, str(i + 1), ha="center", va="center")
 
     def _draw_sum(self) -> None:
+        self.zoom = None
         self.sum_axes = axes = self.figure.add_axes([0.59, 0.12, 0.40, 0.57])
         axes.set(aspect="equal", xlabel="∂/∂weight", ylabel="∂/∂bias")
         axes.set_title("micro-batch gradients, tip to tail")
@@ -151,6 +152,9 @@ class CuttingPicture:
             )
             if inside.all():
                 break
+        if zoom == self.zoom:
+            return
+        self.zoom = zoom
         self.sum_axes.set(xlim=(-4.8 * zoom, 4.8 * zoom), ylim=(-4.7 * zoom, 1.5 * zoom))
         self.sum_axes.set(xticks=[-4 * zoom, -2 * zoom, 0, 2 * zoom, 4 * zoom])
         self.sum_axes.set(yticks=[-4 * zoom, -2 * zoom, 0])

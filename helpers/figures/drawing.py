@@ -1,5 +1,6 @@
 """What all figures share: palette, tables, and how a figure becomes PNG or SVG."""
 
+import functools
 import html
 import io
 import re
@@ -13,12 +14,19 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_svg import FigureCanvasSVG, RendererSVG
 from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.figure import Figure
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from PIL import Image
 
 # Okabe and Ito, Color Universal Design (2008). Each colour means one thing in every lesson.
 FULL_BATCH, SCALED, UNSCALED, WEIGHTED = "#000000", "#0072B2", "#D55E00", "#009E73"
 SCALING_COLOURS = {"none": UNSCALED, "steps": SCALED, "samples": WEIGHTED}
 SCALING_NAMES = {"none": "unscaled", "steps": "divided by steps", "samples": "weighted by samples"}
+RULE_COLOURS = {
+    "divided by steps": SCALED,
+    "weighted by samples": WEIGHTED,
+    "weighted by tokens": WEIGHTED,
+}
 # Micro-batch i: four colours, solid then dashed, so that all eight differ in colour or in dash.
 MICRO_BATCH_COLOURS = ("#E69F00", "#56B4E9", "#CC79A7", "#999999") * 2
 MICRO_BATCH_DASHES = ("solid",) * 4 + ((0, (3, 1.2)),) * 4
@@ -108,14 +116,26 @@ def png(figure: Figure) -> bytes:
     return small.getvalue()
 
 
-# matplotlib gives every SVG a style sheet, <style>*{...}</style>. Inside HTML that is a rule for the
-# whole page: it bends other drawings' lines, and each new picture has every element restyled.
-RULE_FOR_THE_PAGE = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
-LINES = "stroke-linejoin:round;stroke-linecap:butt"
+# matplotlib gives each SVG a style sheet, <style>*{...}</style>. Inside HTML that is a rule for the
+# whole page: it bends other drawings' lines, and every new picture has all of JupyterLab restyled.
+_STYLE_SHEET = re.compile(r"<defs>\s*<style.*?</style>\s*</defs>", re.DOTALL)
+_LINE_STYLE = "stroke-linejoin:round;stroke-linecap:butt"
+
+
+class _Renderer(RendererSVG):
+    """Remembers the size of every text; matplotlib measures it anew for every picture."""
+
+    def get_text_width_height_descent(self, s, prop, ismath):
+        return _text_size(s, prop.copy(), ismath)
+
+
+@functools.lru_cache(maxsize=1000)
+def _text_size(text: str, font: FontProperties, is_math: bool) -> tuple[float, float, float]:
+    return text_to_path.get_text_width_height_descent(text, font, is_math)
 
 
 class SvgDrawing:
-    """A figure as SVG again and again: the artists that move are drawn anew, the rest is kept.
+    """A figure as SVG again and again, in two parts: what stands still, and what moves over it.
 
     Ticks and frames take most of the time, so they are drawn once for each set of axis limits.
 
@@ -132,32 +152,47 @@ class SvgDrawing:
 
     def svg(self, alt: str) -> str:
         """The picture as it is now: one ``<svg>`` element with ``alt`` as its label."""
+        return self.element("".join(self.parts()), alt)
+
+    def parts(self) -> tuple[str, str]:
+        """The still part, on an opaque ground, and the moving part: contents of an ``<svg>``."""
         limits = tuple(axes.viewLim.extents.tobytes() for axes in self.figure.axes)
         with matplotlib.rc_context(STYLE):
             if limits not in self._still:
                 self._still[limits] = self._draw_still()
-            moving = self._draw_moving()
-        label = f'<svg role="img" aria-label="{html.escape(alt, quote=True)}" style="{LINES}" '
-        return f"{label}{self._still[limits]}{moving}</svg>"
+            return self._still[limits], self._draw_moving()
+
+    def element(self, content: str, alt: str = "") -> str:
+        """``content`` in an ``<svg>`` of the figure's size; screen readers skip it without alt."""
+        width, height = (f"{72 * inches:g}" for inches in self.figure.get_size_inches())
+        label = f'role="img" aria-label="{html.escape(alt)}"' if alt else 'aria-hidden="true"'
+        return (
+            f'<svg {label} width="{width}pt" height="{height}pt" viewBox="0 0 {width} {height}"'
+            f' style="{_LINE_STYLE}" xmlns="http://www.w3.org/2000/svg"'
+            f' xmlns:xlink="http://www.w3.org/1999/xlink">{content}</svg>'
+        )
 
     def _draw_still(self) -> str:
         buffer = io.StringIO()
         self.figure.canvas.print_svg(buffer, metadata=_NO_METADATA)
-        drawn = buffer.getvalue()
-        drawn = RULE_FOR_THE_PAGE.sub("", drawn)
-        return drawn[drawn.index("<svg ") + len("<svg ") : drawn.rindex("</svg>")]
+        return _content(buffer)
 
     def _draw_moving(self) -> str:
         figure, buffer = self.figure, io.StringIO()
         dpi, figure.dpi = figure.dpi, 72  # SVG counts in points
-        renderer = RendererSVG(*figure.bbox.size, buffer, metadata=_NO_METADATA)
+        renderer = _Renderer(*figure.bbox.size, buffer, metadata=_NO_METADATA)
         for artist in self.moving:
             artist.draw(renderer)
         renderer.finalize()
         figure.dpi = dpi
-        drawn = buffer.getvalue()
-        drawn = drawn[drawn.index("<defs>") : drawn.rindex("</svg>")]
-        return RULE_FOR_THE_PAGE.sub("", drawn)
+        return _content(buffer)
+
+
+def _content(document: io.StringIO) -> str:
+    """What a matplotlib SVG document has between ``<svg>`` and ``</svg>``, less its style sheet."""
+    drawn = document.getvalue()
+    content = drawn[drawn.index(">", drawn.index("<svg ")) + 1 : drawn.rindex("</svg>")]
+    return _STYLE_SHEET.sub("", content)
 
 
 class Arrows:

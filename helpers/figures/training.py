@@ -16,6 +16,7 @@ from helpers.figures.drawing import (
     SCALING_COLOURS,
     STYLE,
     UNSCALED,
+    WEIGHTED,
     Picture,
     Table,
     new_figure,
@@ -101,6 +102,8 @@ def loss_contours(axes: Axes, surface) -> None:
 RUN_LINES = {
     "full batch": {**FULL_BATCH_LINE, "zorder": 3},
     "scaled": {"color": SCALED, "lw": 4, "alpha": 0.6},
+    "divided by steps": {"color": SCALED, "lw": 2, "marker": "s", "ms": 3},
+    "weighted by tokens": {"color": WEIGHTED, "lw": 4, "alpha": 0.6},
     "unscaled": {"color": UNSCALED, "lw": 2, "marker": "o", "ms": 3},
 }
 

@@ -3,6 +3,13 @@
 from helpers.panels.cutting import CuttingPanel
 from helpers.panels.stepping import SteppingPanel
 from helpers.panels.timeline import TimelinePanel
+from helpers.panels.tokens import TokenPanel
 from helpers.panels.training import TrainingPanel
 
-__all__ = ["CuttingPanel", "SteppingPanel", "TimelinePanel", "TrainingPanel"]
+__all__ = [
+    "CuttingPanel",
+    "SteppingPanel",
+    "TimelinePanel",
+    "TokenPanel",
+    "TrainingPanel",
+]

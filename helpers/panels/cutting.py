@@ -23,7 +23,7 @@ from helpers.gradients import (
     scale_factors,
 )
 from helpers.panels.panel import SCALING_CHOICES, Panel, buttons, labelled
-from helpers.samples import eight_samples, equal_sizes, micro_batches, one_neuron
+from helpers.samples import eight_samples, equal_sizes, one_neuron
 
 PIXELS_PER_INCH = 96
 GAP_WIDTH = 48
@@ -49,8 +49,8 @@ class CuttingPanel(Panel):
         self.sample_gradients = per_sample_gradients(self.model, self.loss_fn, self.x, self.y)
         self.full_batch = full_batch_gradient(self.model, self.loss_fn, self.x, self.y)
         with torch.no_grad():
-            losses = nn.functional.mse_loss(self.model(self.x), self.y, reduction="none")
-        self.full_loss = losses.mean().item()
+            losses = nn.functional.mse_loss(self.model(self.x), self.y, reduction="none").flatten()
+        self.sample_losses, self.full_loss = losses, losses.mean().item()
 
         self.gaps = tuple(
             widgets.ToggleButton(
@@ -63,7 +63,7 @@ class CuttingPanel(Panel):
         self.steps = buttons([1, 2, 4, 8], None, 36)
         self.scaling = buttons(SCALING_CHOICES, "steps", 160)
         self.gaps[3].value = True
-        picture = CuttingPicture(losses.flatten().tolist(), self.sample_gradients.tolist())
+        picture = CuttingPicture(losses.tolist(), self.sample_gradients.tolist())
         super().__init__(picture, (*self.gaps, self.steps, self.scaling), self._layout())
         self.control_moved(self.gaps[0])
 
@@ -98,11 +98,9 @@ class CuttingPanel(Panel):
     def follow(self) -> tuple[Table, Sequence[str]]:
         scaling, self.sizes = self.scaling.value, self._sizes_cut()
         factors = scale_factors(self.sizes, scaling)
-        batches = micro_batches(self.x, self.y, self.sizes)
         means = [part.mean(0) for part in self.sample_gradients.split(self.sizes)]
         self.contributions = [mean * factor for mean, factor in zip(means, factors, strict=True)]
-        with torch.no_grad():
-            self.losses = [self.loss_fn(self.model(x), y).item() for x, y in batches]
+        self.losses = [part.mean().item() for part in self.sample_losses.split(self.sizes)]
         self.accumulated = accumulated_gradient(
             self.model, self.loss_fn, self.x, self.y, self.sizes, scaling
         )

@@ -39,8 +39,10 @@ class Panel:
     def __init__(self, picture, controls: Sequence[widgets.ValueWidget], layout: widgets.Widget):
         self.picture, self.controls = picture, tuple(controls)
         self.drawing = SvgDrawing(picture.figure, picture.moving)
-        self.screen = widgets.HTML()
-        self.widget = widgets.VBox([layout, self.screen])
+        # One cell of a grid for both: the moving part lies on the still one, which is sent once.
+        place = widgets.Layout(grid_area="1 / 1 / 2 / 2")
+        self.ground, self.screen = widgets.HTML(layout=place), widgets.HTML(layout=place)
+        self.widget = widgets.VBox([layout, widgets.GridBox([self.ground, self.screen])])
         self._held = False
         for control in self.controls:
             control.observe(self._moved, "value")
@@ -53,7 +55,14 @@ class Panel:
     def refresh(self) -> None:
         """Bring numbers and picture up to date with the controls."""
         self.table, colours = self.follow()
-        self.screen.value = self.drawing.svg(self.alt) + self.table.html(colours)
+        table = self.table.html(colours)
+        still, moving = self.drawing.parts()
+        ground = self.drawing.element(still)
+        if ground != self.ground.value:
+            # The whole picture, opaque, covers the ground while that is changed for another.
+            self.screen.value = self.drawing.element(still + moving, self.alt) + table
+            self.ground.value = ground
+        self.screen.value = self.drawing.element(moving, self.alt) + table
 
     @property
     def alt(self) -> str:

@@ -1,5 +1,6 @@
 """Lesson 02: the same eight samples trained on, right beside wrong."""
 
+import functools
 from collections.abc import Callable, Iterable, Sequence
 
 import ipywidgets as widgets
@@ -55,6 +56,8 @@ class TrainingPanel(Panel):
     def __init__(self, device: torch.device | str = "cpu"):
         self.device, self.loss_fn = device, nn.MSELoss()
         self.x, self.y = eight_samples(device)
+        # A reader changes one control and back again, and most leave the full batch as it was.
+        self._run = functools.cache(self._train)
         self.batch_size = buttons([1, 2, 4, 8], 4, 36)
         self.accumulation_steps = buttons([1, 2], 2, 36)
         self.scaling = buttons(SCALING_CHOICES, "none", 160)
@@ -91,16 +94,22 @@ class TrainingPanel(Panel):
     def _steps_allowed(self) -> list[int]:
         return [k for k in (1, 2, 4, 8) if k * self.batch_size.value <= 8]
 
-    def _train(self, accumulation_steps: int, scaling: str) -> Run:
-        """One run over the effective batches, in order and again from the start."""
+    def _train(
+        self, optimizer: str, lr: float, effective: int, accumulation_steps: int, scaling: str
+    ) -> Run:
+        """One run over batches of ``effective`` samples, in order and again from the start."""
         model = one_neuron(self.device)
-        optimizer = OPTIMIZERS[self.optimizer.value](model.parameters(), self.lr.value)
-        effective = self.batch_size.value * self.accumulation_steps.value
         cut = list(zip(self.x.split(effective), self.y.split(effective), strict=True))
         batches = [cut[update % len(cut)] for update in range(UPDATES)]
         start = flat_weights(model).tolist()
         updates = train(
-            model, optimizer, self.loss_fn, batches, accumulation_steps, scaling, keep_weights=True
+            model,
+            OPTIMIZERS[optimizer](model.parameters(), lr),
+            self.loss_fn,
+            batches,
+            accumulation_steps,
+            scaling,
+            keep_weights=True,
         )
         return Run(
             losses=[update.loss for update in updates],
@@ -110,11 +119,12 @@ class TrainingPanel(Panel):
 
     def follow(self) -> tuple[Table, Sequence[str]]:
         steps, scaling = self.accumulation_steps.value, self.scaling.value
-        self.full = self._train(accumulation_steps=1, scaling="none")
-        self.run = self._train(steps, scaling)
+        effective = self.batch_size.value * steps
+        common = (self.optimizer.value, self.lr.value, effective)
+        self.full = self._run(*common, 1, "none")
+        self.run = self._run(*common, steps, scaling)
         self.gradient_ratio = self.run.gradient_norms[0] / self.full.gradient_norms[0]
         self.step_ratio = _first_step(self.run) / _first_step(self.full)
-        effective = self.batch_size.value * steps
         verdict = (
             f"gradient × {number(self.gradient_ratio)}, first step × {number(self.step_ratio)}"
         )

@@ -1,4 +1,4 @@
-"""What lesson 03 says the libraries do with a short last window, held against the libraries."""
+"""What lessons 03 and 04 say that libraries do, held against the libraries."""
 
 import logging
 import re
@@ -14,7 +14,14 @@ from accelerate import Accelerator
 from accelerate.utils import GradientAccumulationPlugin
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, IterableDataset
-from transformers import Trainer, TrainingArguments
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    GPT2Config,
+    GPT2LMHeadModel,
+    Trainer,
+    TrainingArguments,
+)
 
 from helpers.recorder import record
 
@@ -144,3 +151,78 @@ def test_the_second_update_is_as_the_lesson_says(library, tmp_path):
     named, value = said()[library]
     assert measured[1] == pytest.approx(value)
     assert version(library.split(",")[0].lower()) == named
+
+
+# What lesson 04 says of Transformers' own division.
+
+
+class Items(Dataset):
+    def __init__(self, items: list[dict]) -> None:
+        self.items = items
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __getitem__(self, i: int) -> dict:
+        return self.items[i]
+
+
+def norm_ratio(model: nn.Module, items: list[dict], folder: str) -> float:
+    """The gradient norm of four micro-batches of one over that of one batch of four."""
+    norms = []
+    for batch_size, k in ((1, 4), (4, 1)):
+        arguments = TrainingArguments(
+            output_dir=folder,
+            use_cpu=True,
+            max_steps=1,
+            per_device_train_batch_size=batch_size,
+            gradient_accumulation_steps=k,
+            optim="sgd",
+            learning_rate=0.0,
+            max_grad_norm=0.0,
+            save_strategy="no",
+            report_to="none",
+            disable_tqdm=True,
+            dataloader_pin_memory=False,
+            train_sampling_strategy="sequential",
+        )
+        with record(model) as trace:
+            Trainer(model=model, args=arguments, train_dataset=Items(items)).train()
+        norms.append(trace.updates[0].gradient.norm)
+    return norms[0] / norms[1]
+
+
+def test_transformers_causal_lm_counts_tokens_right(tmp_path):
+    config = GPT2Config(
+        vocab_size=20,
+        n_embd=16,
+        n_layer=1,
+        n_head=2,
+        n_positions=16,
+        resid_pdrop=0,
+        embd_pdrop=0,
+        attn_pdrop=0,
+        eos_token_id=0,
+        bos_token_id=0,
+    )
+    tokens = torch.arange(8)
+    items = [
+        {"input_ids": tokens, "labels": tokens.masked_fill(tokens >= n, -100)} for n in (3, 8, 4, 6)
+    ]
+    assert norm_ratio(GPT2LMHeadModel(config), items, str(tmp_path)) == pytest.approx(1, abs=1e-4)
+
+
+def test_transformers_bert_classifier_is_k_times_as_long(tmp_path):
+    config = BertConfig(
+        vocab_size=20,
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=16,
+        hidden_dropout_prob=0,
+        attention_probs_dropout_prob=0,
+    )
+    items = [{"input_ids": torch.tensor([i, 3 * i, 5]), "labels": i % 2} for i in range(4)]
+    model = BertForSequenceClassification(config)
+    assert norm_ratio(model, items, str(tmp_path)) == pytest.approx(4, abs=1e-3)
