@@ -13,6 +13,7 @@ from helpers.figures.drawing import (
     png,
     vector,
 )
+from helpers.figures.equivalence import EquivalencePicture
 from helpers.figures.stepping import SteppingPicture
 from helpers.figures.training import Run, TrainingPicture, curves, paths
 from helpers.figures.windows import TimelinePicture, TokenPicture, weight_bars
@@ -23,6 +24,7 @@ __all__ = [
     "SCALING_COLOURS",
     "SCALING_NAMES",
     "CuttingPicture",
+    "EquivalencePicture",
     "Picture",
     "Run",
     "SteppingPicture",

@@ -42,7 +42,10 @@ class SteppingPicture:
                 for _ in range(MOST_PARTS)
             ]
             (self.right,) = axes.plot([], [], **FULL_BATCH_LINE, zorder=4)
-            self.counters = self.figure.text(0.87, 0.5, "", va="center", linespacing=1.9)
+            # Text of an axes: animated text of the figure itself would be missing from the PNG.
+            self.counters = axes.text(
+                1.25, 0.5, "", va="center", linespacing=1.9, transform=axes.transAxes
+            )
 
     def update(
         self,

@@ -1,6 +1,7 @@
 """The interactive panels, one module each: controls to numbers to figure."""
 
 from helpers.panels.cutting import CuttingPanel
+from helpers.panels.equivalence import EquivalencePanel
 from helpers.panels.stepping import SteppingPanel
 from helpers.panels.timeline import TimelinePanel
 from helpers.panels.tokens import TokenPanel
@@ -8,6 +9,7 @@ from helpers.panels.training import TrainingPanel
 
 __all__ = [
     "CuttingPanel",
+    "EquivalencePanel",
     "SteppingPanel",
     "TimelinePanel",
     "TokenPanel",

@@ -1,0 +1,99 @@
+"""Lesson 05: how far an accumulated run is from whole batches, from rounding to another run."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from helpers.figures.drawing import SCALED, STYLE, new_figure
+
+ROUNDING = 1e-5  # what float32 may leave between two runs that are one in real arithmetic
+LOWEST, HIGHEST = 1e-9, 100.0
+WEIGHTS, AVERAGED, STATISTICS = "weights", "moving average", "running statistics"
+LINES = {
+    WEIGHTS: {"color": SCALED, "ls": "-", "marker": "o", "ms": 5},
+    AVERAGED: {"color": SCALED, "ls": ":", "marker": "^", "ms": 7, "mfc": "none"},
+    STATISTICS: {"color": "#777777", "ls": "--", "marker": "s", "ms": 4},
+}
+
+
+class EquivalencePicture:
+    """Distances to whole batches on a logarithmic axis, with the floor of rounding shaded.
+
+    On the left the gradient of the first window; on the right, after each update, the weights,
+    their moving average and BatchNorm's running statistics. A distance of 0 stands on the axis.
+
+    Args:
+        updates: how many updates a run has.
+        figure: an empty figure of 9 by 3.8 inches; a new one unless given.
+    """
+
+    size = (9.0, 3.8)
+
+    def __init__(self, updates: int, figure: Figure | None = None):
+        with matplotlib.rc_context(STYLE):
+            self.figure = figure or new_figure(*self.size)
+            left = self.figure.add_axes([0.08, 0.13, 0.12, 0.7])
+            right = self.figure.add_axes([0.22, 0.13, 0.77, 0.7])
+            _distance_axis(left)
+            _distance_axis(right)
+            left.set(xlim=(-1, 1), xticks=[0], xticklabels=["gradient"])
+            left.set_ylabel("distance to whole batches", labelpad=2)
+            right.set(xlim=(0.5, updates + 0.5), xticks=range(1, updates + 1))
+            right.set(xlabel="updates", yticklabels=[])
+            right.text(0.7, 2.2e-6, "rounding", fontsize=9, color="#555555", va="center")
+            (self.now,) = right.plot([], [], color="#FFE9A8", lw=9, zorder=1)
+            (self.gradient,) = left.plot([], [], "D", color=SCALED, ms=8, clip_on=False, zorder=4)
+            self.gradient.set_gid("distance-gradient")
+            self.lines = {
+                name: right.plot([], [], lw=1.8, label=name, clip_on=False, zorder=3, **look)[0]
+                for name, look in LINES.items()
+            }
+            for name, line in self.lines.items():
+                line.set_gid(f"distance-{name.replace(' ', '-')}")
+            right.legend(loc="lower right", ncols=3, fontsize=9, bbox_to_anchor=(1.01, 0.98))
+            self.verdict = right.set_title("", pad=26, loc="left")
+
+    def update(
+        self,
+        gradient: float,
+        lines: Mapping[str, Sequence[float]],
+        updates: int,
+        verdict: str,
+    ) -> None:
+        """Show a run.
+
+        Args:
+            gradient: its distance.
+            lines: for each of ``LINES`` that the net has, the distance after each update.
+            updates: the number of updates to point out.
+            verdict: one line on the run.
+        """
+        self.gradient.set_data([0], _within([gradient]))
+        for name, line in self.lines.items():
+            distances = lines.get(name, ())
+            line.set_data(range(1, len(distances) + 1), _within(distances))
+        self.now.set_data([updates, updates], [LOWEST, HIGHEST])
+        self.verdict.set_text(verdict)
+
+    @property
+    def moving(self) -> list[Artist]:
+        """The artists that :meth:`update` changes."""
+        return [self.now, self.gradient, *self.lines.values(), self.verdict]
+
+
+def _distance_axis(axes: Axes) -> None:
+    axes.set(yscale="log", ylim=(LOWEST, HIGHEST))
+    axes.set_yticks([LOWEST, 1e-7, 1e-5, 1e-3, 0.1, 1, 10])
+    axes.set_yticklabels(["0", "$10^{-7}$", "$10^{-5}$", "0.001", "0.1", "1", "10"])
+    axes.minorticks_off()
+    axes.axhspan(LOWEST, ROUNDING, color="#eeeeee", lw=0, zorder=0)
+    axes.axhline(1, color="#cccccc", lw=1, zorder=0)
+
+
+def _within(distances: Sequence[float]) -> np.ndarray:
+    """The distances moved onto the axis where they lie beyond it, as 0 does."""
+    return np.clip(np.asarray(distances, float), LOWEST, HIGHEST)

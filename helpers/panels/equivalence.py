@@ -1,0 +1,116 @@
+"""Lesson 05: a switch for each cause, and how far it takes accumulation from whole batches."""
+
+from collections.abc import Sequence
+
+import ipywidgets as widgets
+
+from helpers.equivalence import CHOICES, STEPS, UPDATES, Causes, distances
+from helpers.figures import EquivalencePicture, Table, number
+from helpers.figures.equivalence import AVERAGED, ROUNDING, STATISTICS, WEIGHTS
+from helpers.panels.panel import Panel, buttons, labelled
+
+LABELS = {
+    "normalisation": "normalisation",
+    "checkpointing": "checkpointing",
+    "loss": "loss",
+    "dropout": "dropout",
+    "clipping": "clipping",
+    "stepping": "optimizer",
+    "schedule": "scheduler",
+    "averaging": "EMA",
+    "loss_scale": "loss scale",
+    "accumulator": "accumulator",
+}
+
+
+class EquivalencePanel(Panel):
+    """One small net, accumulated with causes of difference switched on, against whole batches.
+
+    Controls:
+        causes: a dropdown for each field of :class:`helpers.equivalence.Causes`, by name, such as
+            ``causes["dropout"].value = "other masks"``. The first choice takes the cause away.
+        accumulation_steps: micro-batches in each window of 16 samples: 1, 2, 4 or 8.
+        updates: after how many updates the runs are compared, 1 to 8.
+
+    After every move: ``measured``, the :class:`helpers.equivalence.Distances`.
+    """
+
+    title = "Causes of difference, one switch each"
+
+    def __init__(self):
+        self.causes = {
+            name: widgets.Dropdown(options=list(choices), layout=widgets.Layout(width="245px"))
+            for name, choices in CHOICES.items()
+        }
+        self.causes["normalisation"].value = "BatchNorm"
+        self.accumulation_steps = buttons(list(STEPS), 4, 36)
+        self.updates = widgets.IntSlider(UPDATES, 1, UPDATES)
+        self.all_off = widgets.Button(description="no cause at all")
+        self.all_off.on_click(lambda _: self.only())
+        switches = [labelled(LABELS[name], control) for name, control in self.causes.items()]
+        pairs = zip(switches[::2], switches[1::2], strict=True)
+        rows = [
+            widgets.HBox(
+                [
+                    labelled("steps k", self.accumulation_steps),
+                    labelled("updates", self.updates),
+                    self.all_off,
+                ]
+            ),
+            *(widgets.HBox(list(pair)) for pair in pairs),
+        ]
+        controls = (*self.causes.values(), self.accumulation_steps, self.updates)
+        super().__init__(EquivalencePicture(UPDATES), controls, widgets.VBox(rows))
+
+    def only(self, **causes: str) -> None:
+        """Switch these causes to the choices given and all others off.
+
+        Raises:
+            ValueError: a cause is none of its choices.
+            TypeError: there is no such cause.
+        """
+        wanted = Causes(**causes)
+        with self.hold():
+            for name, control in self.causes.items():
+                control.value = getattr(wanted, name)
+
+    def follow(self) -> tuple[Table, Sequence[str]]:
+        chosen = {name: control.value for name, control in self.causes.items()}
+        k, updates = self.accumulation_steps.value, self.updates.value
+        self.measured = measured = distances(Causes(**chosen), k)
+        lines = {WEIGHTS: measured.weights, AVERAGED: measured.averaged}
+        if measured.statistics:
+            lines[STATISTICS] = measured.statistics
+        verdict = f"{_named(chosen)}, k = {k}"
+        self.picture.update(
+            measured.gradient, {name: line[1:] for name, line in lines.items()}, updates, verdict
+        )
+        far = {"gradient": measured.gradient}
+        far |= {name: line[updates] for name, line in lines.items()}
+        rows = tuple((name, off_by(distance)) for name, distance in far.items())
+        heading = (f"after {updates} updates" if updates > 1 else "after 1 update", "off by")
+        return Table(heading, rows, f"{verdict}. {_summary(far)}"), ()
+
+
+def off_by(distance: float) -> str:
+    """A distance as a word where it is no more than rounding, else two digits, one if small."""
+    if distance < ROUNDING:
+        return "rounding"
+    return number(distance, 2 if distance >= 0.01 else 1)
+
+
+def _summary(far: dict[str, float]) -> str:
+    off = [f"{name} {off_by(distance)}" for name, distance in far.items() if distance >= ROUNDING]
+    return f"Off: {', '.join(off)}" if off else "All equal up to rounding"
+
+
+def _named(chosen: dict[str, str]) -> str:
+    """The causes that are switched on, in one short line."""
+    on = [
+        value if name in ("normalisation", "loss") else f"{LABELS[name]} {value}"
+        for name, value in chosen.items()
+        if value != next(iter(CHOICES[name]))
+    ]
+    if len(on) > 3:
+        return f"{len(on)} causes"
+    return " + ".join(on) or "no cause"

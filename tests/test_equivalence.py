@@ -1,0 +1,720 @@
+"""Where accumulation is no large batch: the small net and its causes, the reports, the panel."""
+
+import copy
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+from torch.nn.functional import cross_entropy, dropout, mse_loss
+from torch.optim import SGD, Adam
+from torch.utils.checkpoint import checkpoint
+
+from helpers.equivalence import (
+    BN_MOMENTUM,
+    CHOICES,
+    EACH,
+    EMA_DECAY,
+    LR,
+    MAX_NORM,
+    ONCE,
+    STEPS,
+    UPDATES,
+    WARM_UP,
+    WEIGHT_DECAY,
+    Causes,
+    SmallNet,
+    contrastive_loss,
+    corrected_momentum,
+    distances,
+    draw_window,
+    embedding_gradients,
+    encoder,
+    net_with,
+    random_numbers,
+    train_with,
+    whole_window_gradient,
+)
+from helpers.figures.equivalence import (
+    AVERAGED,
+    HIGHEST,
+    LOWEST,
+    ROUNDING,
+    STATISTICS,
+    WEIGHTS,
+    EquivalencePicture,
+)
+from helpers.gradients import accumulated_gradient, compare, flat_gradient, full_batch_gradient
+from helpers.panels import EquivalencePanel
+from tests.test_panels import artists, move_at_random, picture_text, values
+
+CURES = {
+    "normalisation": ["none", "GroupNorm", "BatchNorm, frozen"],
+    "checkpointing": list(CHOICES["checkpointing"]),
+    "loss": ["each sample's own", "negatives, cached embeddings"],
+    "dropout": ["off", "the same masks"],
+    "clipping": ["off", ONCE],
+}
+SPOILERS = [
+    {"normalisation": "BatchNorm"},
+    {"normalisation": "BatchNorm, momentum corrected"},
+    {"loss": "in-batch negatives"},
+    {"dropout": "other masks"},
+    {"clipping": EACH},
+    {"stepping": EACH},
+    {"schedule": EACH},
+    {"averaging": EACH},
+    {"loss_scale": "grows in the window"},
+    {"accumulator": "bfloat16"},
+]
+cured = st.builds(Causes, **{name: st.sampled_from(choices) for name, choices in CURES.items()})
+any_causes = st.builds(Causes, **{n: st.sampled_from(list(c)) for n, c in CHOICES.items()})
+few = settings(max_examples=25)
+
+
+def everything(measured):
+    statistics = measured.statistics or ()
+    return [measured.gradient, *measured.weights, *measured.averaged, *statistics]
+
+
+# the small net and its causes
+
+
+@given(causes=cured, k=st.sampled_from(STEPS))
+@few
+def test_every_mixture_of_remedies_is_equal_up_to_rounding(causes, k):
+    assert max(everything(distances(causes, k))) < ROUNDING
+
+
+@given(spoiler=st.sampled_from(SPOILERS), causes=cured, k=st.sampled_from(STEPS[1:]))
+@settings(max_examples=40)
+def test_every_cause_is_seen_whatever_else_is_there(spoiler, causes, k):
+    assert max(everything(distances(replace(causes, **spoiler), k))) > 10 * ROUNDING
+
+
+@given(causes=any_causes, contrastive=st.booleans())
+@few
+def test_one_micro_batch_is_the_whole_batch_unless_something_is_rounded_or_recomputed(
+    causes, contrastive
+):
+    loss = "in-batch negatives" if contrastive else "each sample's own"
+    causes = replace(causes, checkpointing="off", loss=loss, accumulator="float32")
+    assert max(everything(distances(replace(causes, dropout="the same masks"), 1))) == 0
+
+
+@pytest.mark.parametrize("k", STEPS)
+def test_two_passes_move_running_statistics_twice(k):
+    causes = Causes(normalisation="BatchNorm", loss="in-batch negatives")
+    once = train_with(causes, k).statistics[1][:8]
+    twice = train_with(replace(causes, loss="negatives, cached embeddings"), k).statistics[1][:8]
+    ways = [1 - (1 - BN_MOMENTUM) ** moves for moves in (k, 2 * k)]
+    assert (twice.norm() / once.norm()).item() == pytest.approx(ways[1] / ways[0], rel=0.1)
+
+
+@given(causes=any_causes, k=st.sampled_from(STEPS))
+@few
+def test_every_distance_is_a_number(causes, k):
+    assert all(math.isfinite(distance) for distance in everything(distances(causes, k)))
+
+
+def test_the_accumulated_gradient_is_that_of_the_course():
+    (x, y, mask), *_ = draw_window(Causes(), 1, 0)
+    net = SmallNet(Causes(), 1)
+    full = full_batch_gradient(lambda_module(net, mask), mse_loss, x, y)
+    assert compare(train_with(Causes(), 1).gradient, full).relative_difference < 1e-6
+    cut = accumulated_gradient(lambda_module(net, mask[:4]), mse_loss, x, y, (4,) * 4)
+    assert compare(train_with(Causes(), 4).gradient, cut).relative_difference < 1e-6
+
+
+def lambda_module(net, mask):
+    """The net as a module of one argument; without dropout all masks are ones."""
+    module = nn.Module()
+    module.net = net
+    module.forward = lambda x: net(x, mask)
+    return module
+
+
+@pytest.mark.parametrize(("schedule", "share"), [(ONCE, 1 / WARM_UP), (EACH, 4 / WARM_UP)])
+def test_the_first_update_is_sgd_at_the_start_of_the_warm_up(schedule, share):
+    run = train_with(Causes(schedule=schedule), 4)
+    expected = run.weights[0] - LR * share * (run.gradient + WEIGHT_DECAY * run.weights[0])
+    assert torch.allclose(run.weights[1], expected, atol=1e-7)
+
+
+def test_the_moving_average_moves_once_for_each_update():
+    run = train_with(Causes(), 4)
+    average = run.weights[0].double()
+    for weights, averaged in zip(run.weights[1:], run.averaged[1:], strict=True):
+        average = EMA_DECAY * average + (1 - EMA_DECAY) * weights.double()
+        assert torch.allclose(averaged, average)
+
+
+def test_clipping_bounds_the_gradient_and_keeps_its_direction_only_when_done_once():
+    free, once, each = (train_with(Causes(clipping=c), 4).gradient for c in ("off", ONCE, EACH))
+    assert once.norm().item() == pytest.approx(MAX_NORM, rel=1e-4)
+    assert each.norm().item() <= MAX_NORM * 1.0001
+    assert torch.allclose(once / once.norm(), free / free.norm(), atol=1e-5)
+    assert not torch.allclose(each / each.norm(), free / free.norm(), atol=1e-2)
+
+
+def test_a_scale_that_doubles_in_the_window_halves_its_first_half():
+    window, net = draw_window(Causes(), 2, 0), SmallNet(Causes(), 1)
+    first, second = (
+        full_batch_gradient(lambda_module(net, mask), mse_loss, x, y) for x, y, mask in window
+    )
+    run = train_with(Causes(loss_scale="grows in the window"), 2)
+    assert torch.allclose(run.gradient, (first / 2 + second) / 2, atol=1e-6)
+
+
+@pytest.mark.parametrize("k", STEPS)
+def test_running_means_move_k_times_and_with_the_corrected_momentum_about_as_far_as_once(k):
+    def way(normalisation, k):
+        return train_with(Causes(normalisation=normalisation), k).statistics[1][:8].norm().item()
+
+    once = way("BatchNorm", 1)
+    moved = 1 - (1 - BN_MOMENTUM) ** k
+    assert way("BatchNorm", k) == pytest.approx(once * moved / BN_MOMENTUM, rel=0.1)
+    assert way("BatchNorm, momentum corrected", k) == pytest.approx(once, rel=0.1)
+    corrected = SmallNet(Causes(normalisation="BatchNorm, momentum corrected"), k).norm.momentum
+    assert (1 - corrected) ** k == pytest.approx(1 - BN_MOMENTUM)
+
+
+def test_checkpointing_moves_running_statistics_twice_and_nothing_else():
+    batch_norm = Causes(normalisation="BatchNorm")
+    measured = distances(replace(batch_norm, checkpointing="on"), 1)
+    assert (measured.gradient, *measured.weights, *measured.averaged) == (0,) * (3 + 2 * UPDATES)
+    assert measured.statistics[1] == pytest.approx(0.9)  # 1.9 in place of 1, as in the report
+    mended = distances(replace(batch_norm, checkpointing="on, momentum corrected"), 1)
+    assert max(mended.statistics) < ROUNDING
+
+
+def test_frozen_statistics_do_not_move():
+    run = train_with(Causes(normalisation="BatchNorm, frozen"), 4)
+    assert torch.equal(run.statistics, run.statistics[:1].expand_as(run.statistics))
+    assert train_with(Causes(), 4).statistics.numel() == 0
+
+
+def test_a_run_is_kept_and_leaves_threads_and_random_state_as_they_were():
+    before, threads = torch.random.get_rng_state(), torch.get_num_threads()
+    causes = Causes(dropout="other masks", checkpointing="on")
+    assert train_with(causes, 2) is train_with(causes, 2)
+    train_with.cache_clear()
+    again, threads_then = train_with(causes, 2), torch.get_num_threads()
+    assert torch.equal(again.weights, train_with(causes, 2).weights)
+    assert torch.equal(before, torch.random.get_rng_state())
+    assert threads == threads_then
+
+
+def test_only_their_own_masks_differ_between_runs():
+    same, other = Causes(dropout="the same masks"), Causes(dropout="other masks")
+    masks = {
+        (causes, k): torch.cat([mask for *_, mask in draw_window(causes, k, 3)])
+        for causes in (same, other)
+        for k in (1, 4)
+    }
+    assert torch.equal(masks[same, 1], masks[same, 4])
+    assert not torch.equal(masks[other, 1], masks[other, 4])
+    assert set(masks[other, 4].flatten().tolist()) == {0, 2}
+    for k in (1, 4):
+        x, y = (
+            torch.cat(column) for column in list(zip(*draw_window(other, k, 0), strict=True))[:2]
+        )
+        assert torch.equal(x, draw_window(same, 1, 5)[0][0])
+        assert torch.equal(y, draw_window(same, 1, 5)[0][1])
+
+
+@given(k=st.sampled_from(STEPS), dropping=st.booleans())
+@few
+def test_cached_embeddings_in_two_passes_give_the_full_gradient(k, dropping):
+    causes = Causes(dropout="other masks" if dropping else "off")
+    window, net = draw_window(causes, k, 0), SmallNet(causes, k)
+    for (x, _, mask), from_above in zip(window, embedding_gradients(net, window), strict=True):
+        net(x, mask).backward(from_above)
+    two_passes = flat_gradient(net)
+    net.zero_grad()
+    outputs = torch.cat([net(x, mask) for x, _, mask in window])
+    contrastive_loss(outputs, torch.cat([y for _, y, _ in window])).backward()
+    assert compare(two_passes, flat_gradient(net)).relative_difference < 1e-6
+
+
+def test_the_first_pass_leaves_no_gradient():
+    net, window = SmallNet(Causes(), 4), draw_window(Causes(), 4, 0)
+    embedding_gradients(net, window)
+    assert all(parameter.grad is None for parameter in net.parameters())
+
+
+@pytest.mark.parametrize("value", ["batchnorm", "", None, True])
+def test_a_choice_that_is_none_is_refused_by_name(value):
+    with pytest.raises(ValueError, match="normalisation must be one of 'none', 'BatchNorm'"):
+        Causes(normalisation=value)
+
+
+def test_a_cause_that_is_none_is_refused():
+    with pytest.raises(TypeError):
+        Causes(weather="bad")
+
+
+@pytest.mark.parametrize("k", [0, 3, 16, -1])
+def test_steps_that_do_not_cut_16_samples_equally_are_refused(k):
+    with pytest.raises(ValueError, match=f"accumulation_steps must be .*, got {k}"):
+        train_with(Causes(), k)
+
+
+@pytest.mark.parametrize("k", [2.0, "4", True, None])
+def test_steps_that_are_no_whole_number_are_refused(k):
+    with pytest.raises(TypeError, match="accumulation_steps must be"):
+        distances(Causes(), k)
+
+
+@pytest.mark.parametrize(("momentum", "times"), [(1.5, 2), (-0.1, 2), (0.1, 0)])
+def test_a_momentum_that_can_not_be_corrected_is_refused(momentum, times):
+    with pytest.raises(ValueError, match=r"(momentum|times) must be"):
+        corrected_momentum(momentum, times)
+
+
+@given(momentum=st.floats(0, 1), times=st.integers(1, 20))
+def test_moves_with_the_corrected_momentum_go_as_far_as_one(momentum, times):
+    average = 0.0
+    for _ in range(times):
+        average += corrected_momentum(momentum, times) * (10 - average)
+    assert average == pytest.approx(10 * momentum, abs=1e-6)
+
+
+# the nets for measurements
+
+
+@pytest.mark.parametrize("k", [2, 4, 8, 16])
+@pytest.mark.parametrize(
+    ("norm", "equal"),
+    [
+        (lambda: nn.BatchNorm1d(8), False),
+        (lambda: nn.BatchNorm1d(8).eval(), True),
+        (lambda: nn.GroupNorm(2, 8), True),
+        (lambda: nn.LayerNorm(8), True),
+    ],
+)
+def test_only_batch_norm_in_training_misses_the_full_batch(norm, equal, k):
+    x, y = random_numbers(64, 5).split([4, 1], dim=1)
+    batch = net_with(norm()), mse_loss, x, y
+    full = full_batch_gradient(*batch)
+    error = compare(accumulated_gradient(*batch, (64 // k,) * k), full).relative_difference
+    assert error < 1e-6 if equal else error > 0.05
+
+
+def test_the_nets_are_the_same_every_time_and_draw_nothing_from_the_caller():
+    before = torch.random.get_rng_state()
+    for make in (
+        lambda: encoder(0.5),
+        lambda: net_with(nn.Identity()),
+        lambda: random_numbers(3, 4),
+    ):
+        one, other = make(), make()
+        if isinstance(one, nn.Module):
+            one, other = (
+                torch.cat([p.flatten() for p in net.parameters()]) for net in (one, other)
+            )
+        assert torch.equal(one, other)
+    parts = random_numbers(8, 2, 4).chunk(2)
+    whole_window_gradient(encoder(0.5), lambda z: z.square().mean(), parts, first_seed=0)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_the_whole_windows_masks_follow_from_its_seeds():
+    net, parts = encoder(0.5), random_numbers(8, 2, 4).chunk(2)
+    seeds = [0, 0, 1]
+    first, again, other = (
+        whole_window_gradient(net, lambda z: z.square().mean(), parts, seed) for seed in seeds
+    )
+    assert torch.equal(first, again)
+    assert not torch.allclose(first, other)
+
+
+# public reports: the right value and the one that was reported
+
+
+def batch_norm_after(parts, momentum=0.1):
+    norm = nn.BatchNorm1d(1, momentum=momentum)
+    outputs = torch.cat(
+        [norm(torch.tensor(part, dtype=torch.float32).reshape(-1, 1)) for part in parts]
+    ).flatten()
+    return outputs[0].item(), norm.running_mean.item(), norm.running_var.item()
+
+
+@pytest.mark.parametrize(
+    ("parts", "momentum", "expected"),
+    [
+        ([[0, 2, 4, 6]], 0.1, (-1.341639, 0.3, 1.566667)),
+        ([[0, 2], [4, 6]], 0.1, (-0.999995, 0.59, 1.19)),
+        ([[0, 2], [4, 6]], 0.0513167, (-0.999995, 0.305267, 1.1)),
+    ],
+)
+def test_batch_norm_on_a_batch_of_four_and_on_its_halves(parts, momentum, expected):
+    assert batch_norm_after(parts, momentum) == pytest.approx(expected, abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("momentum", "checkpointed", "expected"),
+    [(0.1, False, 1.0), (0.1, True, 1.9), (0.0513167, True, 1.0)],
+)
+def test_batch_norm_under_activation_checkpointing(momentum, checkpointed, expected):
+    norm, batch = nn.BatchNorm1d(1, momentum=momentum), torch.tensor([[9.0], [11.0]])
+    output = checkpoint(norm, batch, use_reentrant=False) if checkpointed else norm(batch)
+    (output * batch).mean().backward()
+    assert norm.running_mean.item() == pytest.approx(expected, abs=1e-5)
+    assert norm.weight.grad.item() == pytest.approx(1, abs=1e-4)
+
+
+@pytest.mark.parametrize("size", [4, 2, 1])
+def test_in_batch_negatives_without_similarity(size):
+    s, losses = torch.zeros((), requires_grad=True), []
+    for _ in range(4 // size):
+        loss = cross_entropy(s * torch.eye(size), torch.arange(size))
+        (loss * size / 4).backward()
+        losses.append(loss.item())
+    assert losses == pytest.approx([math.log(size)] * (4 // size), abs=1e-6)
+    assert s.grad.item() == pytest.approx(-(1 - 1 / size))
+
+
+@pytest.mark.parametrize(("layers", "same"), [(1, True), (2, False)])
+def test_one_seed_gives_the_same_masks_in_pieces_for_one_layer_only(layers, same):
+    def masks(sizes):
+        torch.manual_seed(0)
+        pieces = [[dropout(torch.ones(size)) for _ in range(layers)] for size in sizes]
+        return torch.cat([torch.stack(piece) for piece in pieces], dim=1)
+
+    assert torch.equal(masks([64]), masks([32, 32])) == same
+
+
+def clipped(each_time):
+    w = nn.Parameter(torch.zeros(2))
+    for micro_gradient in ([3.0, 0.0], [0.0, 4.0]):
+        (w @ torch.tensor(micro_gradient)).backward()
+        if each_time:
+            nn.utils.clip_grad_norm_([w], 1.0)
+    nn.utils.clip_grad_norm_([w], 1.0)
+    return w.grad.tolist()
+
+
+def test_clipping_per_micro_batch_turns_the_direction():
+    assert clipped(each_time=False) == pytest.approx([0.6, 0.8], abs=1e-5)
+    assert clipped(each_time=True) == pytest.approx([0.242536, 0.970143], abs=1e-5)
+
+
+def one_window(make, each_time=False, divide=4, lr=0.1):
+    w = nn.Parameter(torch.tensor([2.0], dtype=torch.float64))
+    optimizer = make([w], lr)
+    for i, micro_gradient in enumerate((1, 2, 3, 6)):
+        (micro_gradient * w.sum() / divide).backward()
+        if each_time or i == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+    return w.item()
+
+
+def test_a_learning_rate_divided_by_k_is_no_division_of_the_loss():
+    def decayed(weights, lr):
+        return SGD(weights, lr, weight_decay=0.1)
+
+    assert [one_window(SGD), one_window(SGD, divide=1, lr=0.025)] == pytest.approx([1.7, 1.7])
+    assert one_window(decayed) == pytest.approx(1.68)
+    assert one_window(decayed, divide=1, lr=0.025) == pytest.approx(1.695)
+    assert 2 - one_window(Adam) == pytest.approx(0.1)
+    assert 2 - one_window(Adam, divide=1, lr=0.025) == pytest.approx(0.025)
+
+
+def test_stepping_each_time_decays_and_carries_momentum_four_times():
+    def decayed(weights, lr):
+        return SGD(weights, lr, weight_decay=0.1)
+
+    def with_momentum(weights, lr):
+        return SGD(weights, lr, momentum=0.9)
+
+    w = 2.0
+    for micro_gradient in (1, 2, 3, 6):
+        w -= 0.1 * (micro_gradient / 4 + 0.1 * w)
+    assert one_window(decayed, each_time=True) == pytest.approx(w)
+    assert one_window(with_momentum) == pytest.approx(1.7)
+    assert one_window(with_momentum, each_time=True) == pytest.approx(1.486, abs=1e-3)
+    assert one_window(SGD, each_time=True) == pytest.approx(1.7)  # a straight loss can't see it
+
+
+@pytest.mark.parametrize(("each_time", "expected"), [(False, 0.6), (True, 0.57561875)])
+def test_stepping_each_time_on_a_curved_loss(each_time, expected):
+    w = nn.Parameter(torch.zeros((), dtype=torch.float64))
+    optimizer = SGD([w], lr=0.1)
+    for i, y in enumerate((1, 2, 3, 6)):
+        ((w - y) ** 2 / 4).backward()
+        if each_time or i == 3:
+            optimizer.step()
+            optimizer.zero_grad()
+    assert w.item() == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("to_none", "moved", "decayed"), [(False, 0.81, 0.95), (True, 0.9, 1.0)])
+def test_clearing_to_zero_lets_momentum_and_decay_act_and_none_does_not(to_none, moved, decayed):
+    w = nn.Parameter(torch.ones(()))
+    optimizer = SGD([w], lr=0.1, momentum=0.9)
+    w.backward()
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=to_none)
+    optimizer.step()
+    assert w.item() == pytest.approx(moved)
+    w = nn.Parameter(torch.ones(()))
+    w.grad = None if to_none else torch.zeros(())
+    SGD([w], lr=0.1, weight_decay=0.5).step()
+    assert w.item() == pytest.approx(decayed)
+
+
+@pytest.mark.parametrize(("calls", "average", "warmed_up"), [(1, 0.1, 0.25), (4, 0.3439, 1.0)])
+def test_averages_and_schedules_count_their_calls(calls, average, warmed_up):
+    held = 0.0
+    for _ in range(calls):
+        held = 0.9 * held + 0.1 * 1
+    assert held == pytest.approx(average)
+    w = nn.Parameter(torch.zeros(1))
+    optimizer = SGD([w], lr=1.0)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda call: min(call / 8, 1))
+    for _ in range(2):
+        optimizer.step()
+        for _ in range(calls):
+            schedule.step()
+    assert optimizer.param_groups[0]["lr"] == warmed_up
+
+
+def scaled(*micro_gradients):
+    w = nn.Parameter(torch.zeros(1))
+    optimizer, scaler = SGD([w], lr=1.0), torch.amp.GradScaler("cpu", init_scale=8.0)
+    for micro_gradient in micro_gradients:
+        scaler.scale(micro_gradient * w.sum()).backward()
+    return w, optimizer, scaler
+
+
+def test_a_scaled_window_is_unscaled_once():
+    w, optimizer, scaler = scaled(0.5, 0.25)
+    scaler.unscale_(optimizer)
+    assert w.grad.item() == 0.75
+    with pytest.raises(RuntimeError, match=r"unscale_\(\) has already been called"):
+        scaler.unscale_(optimizer)
+
+
+def test_unscaling_by_hand_each_time_divides_the_first_twice():
+    w, _, _ = scaled(0.5)
+    w.grad /= 8
+    (8 * 0.25 * w.sum()).backward()
+    w.grad /= 8
+    assert w.grad.item() == 0.3125
+
+
+def test_a_scale_that_changes_inside_the_window_spoils_the_sum():
+    w, optimizer, scaler = scaled(0.5)
+    scaler.update(16.0)
+    scaler.scale(0.25 * w.sum()).backward()
+    scaler.unscale_(optimizer)
+    assert w.grad.item() == 0.5
+
+
+def test_an_overflow_in_one_micro_batch_costs_the_whole_window():
+    w, optimizer, scaler = scaled(0.5, math.inf, 0.25)
+    scaler.step(optimizer)
+    scaler.update()
+    assert w.item() == 0
+    assert scaler.get_scale() == 4
+
+
+def test_the_logged_loss_is_taken_before_scale():
+    scaler = torch.amp.GradScaler("cpu")
+    loss = torch.tensor(0.5)
+    assert (loss.item(), scaler.scale(loss).item()) == (0.5, 32768)
+
+
+def held_by(dtype, gradients):
+    w = nn.Parameter(torch.zeros(1, dtype=dtype))
+    for gradient in gradients:
+        (gradient * w).sum().backward()
+    return w.grad.item()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [(torch.bfloat16, 1.0), (torch.float32, 2.0), (torch.float64, 2.0)]
+)
+def test_1_and_256_additions_of_a_256th(dtype, expected):
+    assert held_by(dtype, [1.0] + [2**-8] * 256) == expected
+
+
+def test_ten_thousand_hundredths_stall_at_32_in_float16():
+    hundredth = torch.tensor(0.01).half().item()
+    assert held_by(torch.float16, [hundredth] * 10_000) == 32
+    assert held_by(torch.float32, [hundredth] * 10_000) == pytest.approx(100.02, abs=0.005)
+
+
+def test_autocast_accumulates_in_the_parameters_own_type():
+    layer = nn.Linear(1, 1)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = layer(torch.ones(1, 1))
+    output.float().sum().backward()
+    assert (output.dtype, layer.weight.grad.dtype) == (torch.bfloat16, torch.float32)
+
+
+def test_float32_accumulation_is_about_as_far_from_the_exact_mean_as_the_full_batch():
+    x, y = random_numbers(512, 5).split([4, 1], dim=1)
+    net = net_with(nn.Identity())
+    exact = full_batch_gradient(copy.deepcopy(net).double(), mse_loss, x.double(), y.double())
+    errors = {
+        k: compare(
+            accumulated_gradient(net, mse_loss, x, y, (512 // k,) * k).double(), exact
+        ).relative_difference
+        for k in (1, 2, 8, 64)
+    }
+    assert max(errors.values()) < 10 * max(errors[1], 1e-7)
+    unscaled = accumulated_gradient(net, mse_loss, x, y, (256, 256), "none").double()
+    assert compare(unscaled, exact).relative_difference == pytest.approx(1, abs=1e-5)
+
+
+# the picture and the panel
+
+
+def heights(line):
+    return np.asarray(line.get_ydata(), float).tolist()
+
+
+def on_the_axis(line):
+    return np.clip(line, LOWEST, HIGHEST).tolist()
+
+
+def assert_equivalence_panel_is_right(panel):
+    chosen = {name: control.value for name, control in panel.causes.items()}
+    k, updates = panel.accumulation_steps.value, panel.updates.value
+    measured = distances(Causes(**chosen), k)
+    assert panel.measured == measured
+    picture, drawn = panel.picture, panel.picture.lines
+    assert heights(picture.gradient) == on_the_axis([measured.gradient])
+    assert heights(drawn[WEIGHTS]) == on_the_axis(measured.weights[1:])
+    assert heights(drawn[AVERAGED]) == on_the_axis(measured.averaged[1:])
+    assert heights(drawn[STATISTICS]) == on_the_axis((measured.statistics or (0,))[1:])
+    assert list(drawn[WEIGHTS].get_xdata()) == list(range(1, UPDATES + 1))
+    assert list(picture.now.get_xdata()) == [updates, updates]
+    far = [measured.gradient, measured.weights[updates], measured.averaged[updates]]
+    far += [measured.statistics[updates]] if measured.statistics else []
+    for (_, shown), distance in zip(panel.table.rows, far, strict=True):
+        assert (shown == "rounding") == (distance < ROUNDING)
+        if shown != "rounding":
+            assert float(shown.replace("−", "-")) == pytest.approx(distance, rel=0.4)
+    assert picture.verdict.get_text() in picture_text(panel)
+    assert panel.table.closing.startswith(picture.verdict.get_text())
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_controls_in_any_order_leave_the_equivalence_panel_right(seed):
+    panel = EquivalencePanel()
+    before = artists(panel)
+    for _ in move_at_random(panel, moves=30, seed=seed):
+        assert_equivalence_panel_is_right(panel)
+    assert artists(panel) == before
+
+
+def test_the_panel_opens_on_batch_norm():
+    assert EquivalencePanel().table.text() == (
+        "after 8 updates     off by\n"
+        "gradient              0.59\n"
+        "weights               0.42\n"
+        "moving average        0.45\n"
+        "running statistics    0.72\n"
+        "BatchNorm, k = 4. Off: gradient 0.59, weights 0.42, moving average 0.45, "
+        "running statistics 0.72"
+    )
+
+
+def test_without_batch_norm_no_statistics_are_left_in_the_picture():
+    panel = EquivalencePanel()
+    assert heights(panel.picture.lines[STATISTICS])
+    panel.all_off.click()
+    assert heights(panel.picture.lines[STATISTICS]) == []
+    assert panel.table.closing == "no cause, k = 4. All equal up to rounding"
+
+
+def test_many_causes_at_once_draw_one_picture():
+    panel, drawn = EquivalencePanel(), []
+    panel.screen.observe(lambda change: drawn.append(change), "value")
+    panel.only(dropout="the same masks", loss="negatives, cached embeddings")
+    assert len(drawn) == 1
+    assert [panel.causes[name].value for name in ("normalisation", "dropout", "loss")] == [
+        "none",
+        "the same masks",
+        "negatives, cached embeddings",
+    ]
+    panel.only(**{name: values(control)[-1] for name, control in panel.causes.items()})
+    assert panel.table.closing.startswith("10 causes, k = 4. Off: ")
+
+
+def test_causes_that_do_not_exist_are_refused_and_nothing_moves():
+    panel = EquivalencePanel()
+    before = panel.screen.value
+    with pytest.raises(ValueError, match="dropout must be one of"):
+        panel.only(loss="in-batch negatives", dropout="heavy")
+    with pytest.raises(TypeError):
+        panel.only(weather="bad")
+    assert panel.screen.value == before
+
+
+def off(panel):
+    return [name for name, shown in panel.table.rows if shown != "rounding"]
+
+
+def test_the_targets_of_the_equivalence_panel_have_the_answers_given():
+    panel = EquivalencePanel()
+    panel.only()
+    for panel.accumulation_steps.value in STEPS:
+        assert off(panel) == []
+        assert max(everything(panel.measured)) < 1e-6
+    panel.accumulation_steps.value = 4
+    shown = {}
+    for name, control in panel.causes.items():
+        for choice in values(control)[1:]:
+            panel.only(**{name: choice})
+            shown.setdefault(tuple(off(panel)), []).append(name)
+    assert shown["moving average",] == ["averaging"]
+    assert shown["weights", "moving average"] == ["schedule"]
+
+    panel.accumulation_steps.value = 1
+    for choice, left in (("on", ["running statistics"]), ("on, momentum corrected", [])):
+        panel.only(normalisation="BatchNorm", checkpointing=choice)
+        assert off(panel) == left
+
+    panel.accumulation_steps.value = 4
+    panel.only(dropout="other masks", loss="in-batch negatives")
+    assert "gradient" in off(panel)
+    panel.only(dropout="the same masks", loss="negatives, cached embeddings")
+    assert off(panel) == []
+
+    plain = distances(Causes(normalisation="BatchNorm"), 4).statistics[-1]
+    corrected = distances(Causes(normalisation="BatchNorm, momentum corrected"), 4).statistics[-1]
+    assert 8 < plain / corrected < 10
+
+
+def test_a_distance_beyond_the_axis_stands_at_its_end():
+    picture = EquivalencePicture(updates=2)
+    picture.update(0.0, {WEIGHTS: [1e-20, 1e9]}, updates=1, verdict="far")
+    assert heights(picture.gradient) == [LOWEST]
+    assert heights(picture.lines[WEIGHTS]) == [LOWEST, HIGHEST]
+
+
+def test_the_equivalence_panel_is_a_widget_a_described_image_and_a_table():
+    panel = EquivalencePanel()
+    data, metadata = panel._repr_mimebundle_()
+    assert "application/vnd.jupyter.widget-view+json" in data
+    assert data["image/png"].startswith("iVBOR")
+    assert metadata["image/png"]["alt"] == panel.alt == f"{panel.title}: {panel.table.closing}"
+    assert data["text/plain"] == panel.table.text()
+
+
+def test_moving_the_equivalence_panels_controls_back_shows_the_same_picture_again():
+    panel = EquivalencePanel()
+    before, start = panel.screen.value, [control.value for control in panel.controls]
+    assert len({panel.screen.value for _ in move_at_random(panel, moves=12, seed=1)}) > 5
+    for control, value in zip(panel.controls, start, strict=True):
+        control.value = value
+    assert panel.screen.value == before
