@@ -227,11 +227,11 @@ def _untouched(model: nn.Module) -> Iterator[None]:
 
 def _check_batch(model: nn.Module, x: Tensor, y: Tensor) -> None:
     batch_length(x, y)
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    if not trainable:
+    trainable = next((p for p in model.parameters() if p.requires_grad), None)
+    if trainable is None:
         raise ValueError("model must have trainable parameters, got none with requires_grad")
-    if trainable[0].device != x.device:
-        raise ValueError(f"model is on {trainable[0].device} but x is on {x.device}")
+    if trainable.device != x.device:
+        raise ValueError(f"model is on {trainable.device} but x is on {x.device}")
     check_numbers(x, y)
 
 

@@ -102,6 +102,11 @@ def test_drawing_in_two_parts_shows_what_drawing_at_once_shows():
     assert parts.count("<use ") == whole.getvalue().count("<use ")
 
 
+def test_a_drawing_has_no_style_sheet_that_would_hold_for_the_whole_page():
+    picture = cutting_picture()
+    assert "<style" not in SvgDrawing(picture.figure, picture.moving).svg("picture")
+
+
 def test_drawing_leaves_matplotlib_as_it_was():
     settings = dict(matplotlib.rcParams)
     picture = cutting_picture()

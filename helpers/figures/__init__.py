@@ -14,6 +14,7 @@ from helpers.figures.drawing import (
     vector,
 )
 from helpers.figures.equivalence import EquivalencePicture
+from helpers.figures.memory import MemoryPicture, line_through
 from helpers.figures.stepping import SteppingPicture
 from helpers.figures.training import Run, TrainingPicture, curves, paths
 from helpers.figures.windows import TimelinePicture, TokenPicture, weight_bars
@@ -25,6 +26,7 @@ __all__ = [
     "SCALING_NAMES",
     "CuttingPicture",
     "EquivalencePicture",
+    "MemoryPicture",
     "Picture",
     "Run",
     "SteppingPicture",
@@ -34,6 +36,7 @@ __all__ = [
     "TokenPicture",
     "TrainingPicture",
     "curves",
+    "line_through",
     "number",
     "paths",
     "png",

@@ -2,6 +2,7 @@
 
 from helpers.panels.cutting import CuttingPanel
 from helpers.panels.equivalence import EquivalencePanel
+from helpers.panels.memory import MemoryPanel
 from helpers.panels.stepping import SteppingPanel
 from helpers.panels.timeline import TimelinePanel
 from helpers.panels.tokens import TokenPanel
@@ -10,6 +11,7 @@ from helpers.panels.training import TrainingPanel
 __all__ = [
     "CuttingPanel",
     "EquivalencePanel",
+    "MemoryPanel",
     "SteppingPanel",
     "TimelinePanel",
     "TokenPanel",

@@ -13,14 +13,17 @@ SCALING_CHOICES = [(SCALING_NAMES[scaling], scaling) for scaling in SCALINGS]
 
 
 def buttons(options, value, width: int) -> widgets.ToggleButtons:
-    """A row of toggle buttons, each ``width`` pixels wide, of which one is pressed."""
+    """A row of toggle buttons, each ``width`` pixels wide, of which one is pressed.
+
+    Used for short lists too: JupyterLab keeps the keys pressed in a drop-down menu to itself.
+    """
     style = {"button_width": f"{width}px"}
     return widgets.ToggleButtons(options=options, value=value, style=style)
 
 
 def labelled(text: str, control: widgets.Widget) -> widgets.HBox:
     """A control with its label in front; JupyterLab would put the label of buttons above them."""
-    return widgets.HBox([widgets.Label(text, layout=widgets.Layout(width="90px")), control])
+    return widgets.HBox([widgets.Label(text, layout=widgets.Layout(width="100px")), control])
 
 
 class Panel:

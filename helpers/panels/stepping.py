@@ -6,7 +6,7 @@ import ipywidgets as widgets
 
 from helpers.figures import MICRO_BATCH_COLOURS, SteppingPicture, Table, number
 from helpers.figures.stepping import MOST_LINES
-from helpers.panels.panel import Panel, labelled
+from helpers.panels.panel import Panel, buttons, labelled
 from helpers.stepping import Loop, source_lines, step_through
 
 
@@ -44,7 +44,7 @@ class SteppingPanel(Panel):
             for name, loop in loops.items()
         }
         self.right = sum(micro_gradients[:accumulation_steps]) / accumulation_steps
-        self.loop = widgets.Dropdown(options=list(loops))
+        self.loop = buttons(list(loops), next(iter(loops)), 150)
         last = len(self.runs[self.loop.value]) - 1
         self.moment = widgets.IntSlider(0, 0, last, layout=widgets.Layout(width="420px"))
         self.back = widgets.Button(description="◀ back", layout=widgets.Layout(width="90px"))

@@ -1,0 +1,1 @@
+"""How fast things are for the reader and for CI; ``python -m tests.benchmarks``, or make bench."""
