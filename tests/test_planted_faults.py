@@ -48,6 +48,42 @@ FAULTS = {
         "self.picture.update(self.run, self.full,",
         "tests/test_panels.py::test_controls_in_any_order_leave_the_training_panel_right",
     ),
+    "a short window that is not flushed": (
+        "helpers/windows.py",
+        "(last and policy in _FLUSHING)",
+        "(last and policy not in _FLUSHING)",
+        "tests/test_windows.py::test_five_micro_batches_with_k_4_over_two_epochs",
+    ),
+    "a bar fed other shares than the table": (
+        "helpers/panels/timeline.py",
+        "            self.shares,\n            belongs,",
+        "            self.shares[::-1],\n            belongs,",
+        "tests/test_panels.py::test_controls_in_any_order_leave_the_timeline_panel_right",
+    ),
+    "a line lit too late": (
+        "helpers/panels/stepping.py",
+        "            now.line,\n",
+        "            now.line + 1,\n",
+        "tests/test_panels.py::test_controls_in_any_order_leave_the_stepping_panel_right",
+    ),
+    "labels counted before the shift": (
+        "helpers/tokens.py",
+        "return int((labels != IGNORED).sum())",
+        "return int((labels != IGNORED).sum()) + len(labels)",
+        "tests/test_tokens.py::test_two_rows_of_three_and_five_have_six_targets_not_eight",
+    ),
+    "tokens weighted by steps": (
+        "helpers/panels/tokens.py",
+        "            return 1 / total\n",
+        "            return 1 / len(self.sizes) / targets\n",
+        "tests/test_tokens.py::test_the_panels_error_is_what_autograd_measures",
+    ),
+    "activations that do not grow": (
+        "helpers/memory/estimating.py",
+        "    kept = shape.layers * layer\n",
+        "    kept = layer\n",
+        "tests/test_memory_panel.py",
+    ),
     "division dropped from the lesson's loop": (
         LESSON,
         "loss = loss / accumulation_steps  # scale",

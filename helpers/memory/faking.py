@@ -21,7 +21,7 @@ def fake() -> Iterator[FakeTensorMode]:
 
     Kernels are those of the tensors' device: on a CPU, attention and dropout save other tensors
     than on CUDA, so a measurement is true of the device it is made for. PyTorch can't fake a
-    device that this machine lacks.
+    device that this machine lacks, nor the fused kernel of an LSTM on a CPU, which keeps more.
     """
     cuda = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
     with torch.random.fork_rng(devices=cuda), FakeTensorMode(allow_non_fake_inputs=True) as mode:

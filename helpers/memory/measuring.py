@@ -193,8 +193,9 @@ def measure(
     The model, its gradients, the optimizer's state and ``inputs`` count from the start, any other
     tensor from the first operation that touches it. Results are the same, to the bit, as without.
     What checkpointing recomputes in backward counts as activations. Only eager code with dense
-    tensors is seen, not what a compiled graph allocates; one measurement at a time. On CUDA the
-    allocator's peak statistics start anew.
+    tensors is seen, not what a compiled graph or a kernel allocates for itself; gradients by
+    torch.func are refused, by PyTorch. One measurement at a time. On CUDA the allocator's peak
+    statistics start anew.
 
     Args:
         model: its parameters, buffers and ``.grad``; None if there is none.

@@ -96,11 +96,12 @@ def plan(
 
     Nothing is allocated and nothing of yours is touched: copies of fake tensors run the loop of
     :func:`accumulated_update` once the optimizer has its state, with one micro-batch at a time on
-    the device. The answer was measured so, and one sample more measured not to fit. (If the peak is
-    the optimizer's, where the loop still holds the last micro-batch, a far larger size may fit
-    again for its last one is shorter; that is not looked for.) Your own loop
+    the device. The answer was measured so, and one sample more measured not to fit. Your own loop
     takes more if it keeps outputs or graphs from one micro-batch to the next. Forward hooks of the
     model run on the copy.
+
+    Where the peak lies in the optimizer's step, during which the loop still holds the last
+    micro-batch, a far larger size whose last one is shorter may fit again: none is looked for.
 
     Args:
         model: on any device, "meta" too.
@@ -229,14 +230,14 @@ def _largest_micro_batch(
 
     if alone(samples) <= room:
         return samples
-    half = samples // 2
+    half, found = samples // 2, 0
     if half + 1 < samples and alone(half + 1) <= room:
         largest = _largest(alone, half + 1, samples, room)
-        if whole(largest) <= room:
-            return largest
-    found = _largest(whole, 1, half, room) if half and whole(1) <= room else 0
+        found = largest if whole(largest) <= room else 0
+    if not found and half and whole(1) <= room:
+        found = _largest(whole, 1, half, room)
     while found and found < samples and whole(found + 1) <= room:
-        found += 1  # if the peak does not rise as assumed
+        found += 1  # where the peak does not rise as assumed
     return found
 
 

@@ -1,10 +1,10 @@
 """Control to pixel in JupyterLab: from a real click or key to the new picture on the screen.
 
-Four rivals share a notebook, a kernel and a browser, and move in turn:
+The rivals share a notebook, a kernel and a browser, and move in turn:
 
 - the least a widget can do: a button whose observer changes a few letters of an HTML widget,
 - each panel,
-- each panel's picture by ``interact`` and pyplot, with as many controls and the same numbers.
+- the first two panels' pictures by ``interact`` and pyplot, with as many controls and numbers.
 
 The clock is the page's own. It starts with the timestamp that Chromium gives the click or key
 and stops when the new picture is on the screen: a MutationObserver sees it arrive, an image is
@@ -80,7 +80,26 @@ widgets.interact(
     optimizer=widgets.Dropdown(options=list(OPTIMIZERS)),
     lr=widgets.SelectionSlider(options=LEARNING_RATES, value=1 / 64),
 );""",
+    """\
+from helpers.panels import SteppingPanel
+def loop(model, optimizer, batches, k):
+    for batch in batches:
+        (model(batch).mean() / k).backward()
+
+SteppingPanel({"loop": loop}, (1, 2, 4, 8, 16) * 4, accumulation_steps=4)""",
+    "from helpers.panels import TimelinePanel\nTimelinePanel()",
+    "from helpers.panels import TokenPanel\nTokenPanel()",
+    "from helpers.panels import EquivalencePanel\nEquivalencePanel()",
+    "from helpers.panels import MemoryPanel\nMemoryPanel()",
 )
+# The panels that race the bare widget alone, in the order of their cells, and what is pressed.
+BUTTONS = {
+    "SteppingPanel": ("forward ▶",),
+    "TimelinePanel": ("leaked", "true mean", "dropped", "divided by k"),
+    "TokenPanel": ("weighted by tokens", "divided by steps"),
+    "EquivalencePanel": ("2", "8", "4"),
+    "MemoryPanel": ("mixed", "bfloat16", "float32"),
+}
 
 START_CLOCK = """([scope, picture]) => {
     const last = () => [...scope.querySelectorAll(picture)].at(-1);
@@ -146,6 +165,14 @@ def train(where: Locator, i: int) -> None:
         where.get_by_role("button", name=size, exact=True).first.click()
 
 
+def pressing(names: tuple[str, ...]) -> Callable[[Locator, int], None]:
+    def move(where: Locator, i: int) -> None:
+        name = names[(i + WARM_UP) % len(names)]
+        where.get_by_role("button", name=name, exact=True).first.click()
+
+    return move
+
+
 def measure() -> Iterator[Line]:
     with (
         sync_playwright() as playwright,
@@ -164,6 +191,8 @@ def measure() -> Iterator[Line]:
         yield Line(f"{name}'s picture by interact and pyplot", interact, bare)
         yield Line(f"{name}, against the bare widget", ours, bare, OVER_BARE)
         yield Line("  against interact", ours, interact, OVER_INTERACT)
+    for name in BUTTONS:
+        yield Line(f"{name}, against the bare widget", rivals[name].seconds, bare, OVER_BARE)
 
 
 def _race(lab: Lab) -> dict[str, Rival]:
@@ -182,6 +211,8 @@ def _race(lab: Lab) -> dict[str, Rival]:
             "CuttingPanel by interact": Rival(notebook.panels.nth(3), "img", cut),
             "TrainingPanel by interact": Rival(notebook.panels.nth(4), "img", train),
         }
+        for place, (name, pressed) in enumerate(BUTTONS.items(), start=5):
+            rivals[name] = Rival(notebook.panels.nth(place), "svg", pressing(pressed))
         for i in range(-WARM_UP, ROUNDS):
             for rival in rivals.values():
                 rival.measure(i)

@@ -4,9 +4,17 @@ Twenty milliseconds is a frame or so of the screen: below it, the kernel is not 
 """
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from helpers.panels import CuttingPanel, TrainingPanel
+from helpers.panels import (
+    CuttingPanel,
+    EquivalencePanel,
+    MemoryPanel,
+    SteppingPanel,
+    TimelinePanel,
+    TokenPanel,
+    TrainingPanel,
+)
 from helpers.panels.training import LEARNING_RATES, OPTIMIZERS
 from tests.benchmarks.table import Line, in_turn
 
@@ -14,23 +22,62 @@ AIM = 0.020
 MOVES = 100
 
 
-def measure() -> Iterator[Line]:
-    cutting, training = CuttingPanel(), TrainingPanel()
-    gaps = itertools.cycle(cutting.gaps)
-    # A run that was shown before is kept, so each of these is new to the panel.
-    unseen = itertools.product([2, 4], OPTIMIZERS, LEARNING_RATES, ["steps", "samples", "none"])
+def loop(model, optimizer, batches, k):
+    optimizer.zero_grad()
+    for i, batch in enumerate(batches):
+        (model(batch).mean() / k).backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
 
-    def cut() -> None:
+
+def measure() -> Iterator[Line]:
+    moves = {
+        "CuttingPanel": _cut(CuttingPanel()),
+        "TrainingPanel, no setting repeated": _train(TrainingPanel()),
+        "SteppingPanel": _through((panel := stepping()).moment, range(panel.moment.max)),
+        "TimelinePanel": _through(TimelinePanel().samples, range(1, 41)),
+        "TokenPanel": _through(TokenPanel().targets[3], range(13)),
+        "EquivalencePanel, settings repeated": _through(EquivalencePanel().k, (1, 2, 4, 8)),
+        "MemoryPanel": _through(MemoryPanel().sequence, (128, 256, 512, 1024, 2048)),
+    }
+    for name, seconds in zip(moves, in_turn(MOVES, *moves.values()), strict=True):
+        yield Line(f"{name}, redrawn in the kernel", seconds, aim=AIM)
+
+
+def stepping() -> SteppingPanel:
+    return SteppingPanel({"loop": loop}, (1, 2, 4, 8, 16), accumulation_steps=4)
+
+
+def _cut(panel: CuttingPanel) -> Callable[[], None]:
+    gaps = itertools.cycle(panel.gaps)
+
+    def move() -> None:
         gap = next(gaps)
         gap.value = not gap.value
 
-    def train() -> None:
-        steps, optimizer, (_, lr), scaling = next(unseen)
-        with training.hold():
-            training.batch_size.value, training.accumulation_steps.value = 2, steps
-            training.optimizer.value, training.lr.value = optimizer, lr
-            training.scaling.value = scaling
+    return move
 
-    cuts, runs = in_turn(MOVES, cut, train)
-    yield Line("CuttingPanel redrawn in the kernel", cuts, aim=AIM)
-    yield Line("TrainingPanel redrawn in the kernel", runs, aim=AIM)
+
+def _train(panel: TrainingPanel) -> Callable[[], None]:
+    # A run that was shown before is kept, so each of these is new to the panel.
+    unseen = itertools.product([2, 4], OPTIMIZERS, LEARNING_RATES, ["steps", "samples", "none"])
+
+    def move() -> None:
+        steps, optimizer, (_, lr), scaling = next(unseen)
+        with panel.hold():
+            panel.batch_size.value, panel.accumulation_steps.value = 2, steps
+            panel.optimizer.value, panel.lr.value = optimizer, lr
+            panel.scaling.value = scaling
+
+    return move
+
+
+def _through(control, values) -> Callable[[], None]:
+    """Through the values again and again."""
+    turn = itertools.cycle(values)
+
+    def move() -> None:
+        control.value = next(turn)
+
+    return move

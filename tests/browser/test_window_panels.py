@@ -1,4 +1,4 @@
-"""Lessons 03 and 04 in a browser: real clicks and keys, and the numbers in the picture follow."""
+"""Lessons 03, 04 and 06 in a browser: real clicks and keys, and the numbers drawn follow."""
 
 import re
 from collections.abc import Iterator
@@ -22,6 +22,11 @@ def lesson_3(lab: Lab) -> Iterator[Notebook]:
 
 
 @pytest.fixture(scope="module")
+def lesson_6(lab: Lab) -> Iterator[Notebook]:
+    yield from opened(lab, "06_memory_and_time.ipynb")
+
+
+@pytest.fixture(scope="module")
 def lesson_4(lab: Lab) -> Iterator[Notebook]:
     yield from opened(lab, "04_unequal_micro_batches.ipynb")
 
@@ -37,6 +42,13 @@ def bar_heights(panel: Locator) -> list[float]:
     drawn = [path.get_attribute("d") for path in panel.locator("#PolyCollection_1 path").all()]
     tops = [[float(y) for _, y in re.findall(r"[ML] ([\d.]+) ([\d.]+)", d)] for d in drawn]
     return [max(y) - min(y) for y in tops]
+
+
+def bar_widths(panel: Locator) -> list[float]:
+    """How wide each bar in the picture is, in the picture's own units."""
+    drawn = [path.get_attribute("d") for path in panel.locator("#PolyCollection_1 path").all()]
+    sides = [[float(x) for x, _ in re.findall(r"[ML] ([\d.]+) ([\d.]+)", d)] for d in drawn]
+    return [max(x) - min(x) for x in sides]
 
 
 def test_stepping_forward_lights_the_next_line_and_the_bar_grows(lesson_3):
@@ -107,3 +119,17 @@ def test_cuts_and_lengths_are_moved_by_mouse_and_keyboard(lesson_4):
     expect(panel).to_contain_text("7 sequences")
     press(panel.get_by_role("slider").first, "ArrowDown", 2)
     expect(panel).to_contain_text("the loss is NaN")
+
+
+def test_a_budget_is_spent_by_mouse_and_keyboard(lesson_6):
+    panel = lesson_6.panel("budget, GiB")
+    expect(panel).to_contain_text("64 samples as 4 × 16")
+    widths = bar_widths(panel)
+    assert widths[3] / widths[0] == pytest.approx(12.8 / 0.462, rel=0.02)  # as the table says
+    panel.get_by_role("button", name="bfloat16").click()
+    expect(panel).to_contain_text("0.231")
+    panel.get_by_role("button", name="GPT-2 XL").click()
+    expect(panel).to_contain_text("64 samples as 64 × 1")
+    panel.get_by_role("button", name="float32").focus()
+    panel.get_by_role("button", name="float32").press("Enter")
+    expect(panel).to_contain_text("not even one sample fits")
