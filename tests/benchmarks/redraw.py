@@ -38,7 +38,9 @@ def measure() -> Iterator[Line]:
         "SteppingPanel": _through((panel := stepping()).moment, range(panel.moment.max)),
         "TimelinePanel": _through(TimelinePanel().samples, range(1, 41)),
         "TokenPanel": _through(TokenPanel().targets[3], range(13)),
-        "EquivalencePanel, settings repeated": _through(EquivalencePanel().k, (1, 2, 4, 8)),
+        "EquivalencePanel, settings repeated": _through(
+            EquivalencePanel().accumulation_steps, (1, 2, 4, 8)
+        ),
         "MemoryPanel": _through(MemoryPanel().sequence, (128, 256, 512, 1024, 2048)),
     }
     for name, seconds in zip(moves, in_turn(MOVES, *moves.values()), strict=True):
