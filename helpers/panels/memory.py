@@ -42,7 +42,7 @@ class MemoryPanel(Panel):
 
     def __init__(self):
         self.model = buttons(list(SHAPES), "GPT-2 small", 120)
-        self.optimizer = buttons(list(STATES), "Adam", 120)
+        self.optimizer = buttons(list(STATES), "Adam", 150)
         self.sequence = _choices((128, 256, 512, 1024, 2048), 512)
         self.effective_batch = _choices((1, 2, 4, 8, 16, 32, 64, 128, 256), 64)
         self.budget = _choices((4, 8, 12, 16, 24, 40, 80), 16)
