@@ -17,7 +17,7 @@ from helpers.figures import (
     png,
     vector,
 )
-from helpers.samples import loss_surface
+from helpers.subjects.training import loss_surface
 
 GRADIENTS = [(4, -2), (6, 2), (6, -6), (-4, -2), (-16, -4), (-4, -4), (16, -8), (0, -4)]
 LOSSES = [1, 1, 9, 1, 4, 4, 16, 4]
@@ -29,6 +29,11 @@ def cutting_picture(contributions=((1.5, -1), (-0.5, -2.5))):
         (4, 4), ["3 ÷ 2 = 1.5", "7 ÷ 2 = 3.5"], contributions, (1, -3.5), "steps", "equal"
     )
     return picture
+
+
+def svg_of(picture, alt):
+    drawing = SvgDrawing(picture.figure, picture.moving)
+    return drawing.element("".join(drawing.parts()), alt)
 
 
 def svg_text(svg):
@@ -85,7 +90,7 @@ def test_the_sum_is_always_in_view(reach):
 
 def test_svg_keeps_text_as_text_and_names_itself():
     picture = cutting_picture()
-    svg = SvgDrawing(picture.figure, picture.moving).svg("eight <samples> & 'tiles'")
+    svg = svg_of(picture, "eight <samples> & 'tiles'")
     assert "L₇ = 16" in svg_text(svg)
     assert "3 ÷ 2 = 1.5" in svg_text(svg)
     root = ElementTree.fromstring(svg)
@@ -97,20 +102,20 @@ def test_drawing_in_two_parts_shows_what_drawing_at_once_shows():
     picture, whole = cutting_picture(), io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none"}):
         picture.figure.savefig(whole, format="svg", metadata={"Date": None, "Creator": None})
-    parts = SvgDrawing(picture.figure, picture.moving).svg("picture")
+    parts = svg_of(picture, "picture")
     assert words(parts) == words(whole.getvalue())
     assert parts.count("<use ") == whole.getvalue().count("<use ")
 
 
 def test_a_drawing_has_no_style_sheet_that_would_hold_for_the_whole_page():
     picture = cutting_picture()
-    assert "<style" not in SvgDrawing(picture.figure, picture.moving).svg("picture")
+    assert "<style" not in svg_of(picture, "picture")
 
 
 def test_drawing_leaves_matplotlib_as_it_was():
     settings = dict(matplotlib.rcParams)
     picture = cutting_picture()
-    SvgDrawing(picture.figure, picture.moving).svg("picture")
+    svg_of(picture, "picture")
     png(picture.figure)
     assert dict(matplotlib.rcParams) == settings
 

@@ -17,9 +17,10 @@ from helpers.gradients import (
     full_batch_gradient,
     per_sample_gradients,
     scale_factors,
-    train,
 )
-from helpers.samples import digits, eight_samples, micro_batches, one_neuron, small_convnet
+from helpers.models import one_neuron, small_convnet
+from helpers.samples import digits, eight_samples, micro_batches
+from helpers.subjects.training import train
 
 X, Y = eight_samples()
 MSE = nn.MSELoss()
@@ -254,7 +255,7 @@ NO_GRAD = one_neuron().requires_grad_(False)
         (
             lambda: cut((4, 4), "mean"),
             ValueError,
-            "scaling must be one of none, steps, samples, got",
+            "scaling must be one of 'none', 'steps', 'samples', got",
         ),
         (lambda: cut((4, 3)), ValueError, "must add up to the batch of 8"),
         (lambda: scale_factors((4, 0), "steps"), ValueError, "each of sizes .* at least 1, got 0"),

@@ -11,8 +11,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.models import micro_batch_model
 from helpers.recorder import record
-from helpers.stepping import micro_batch_model
 
 LESSON = Path(__file__).parents[1] / "notebooks" / "03_the_loop_and_its_last_window.ipynb"
 

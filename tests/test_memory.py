@@ -15,16 +15,15 @@ from helpers.memory import (
     DoesNotFit,
     Memory,
     accumulated_update,
-    activation_formula,
     fake,
     measure,
-    measure_fake,
     plan,
     planning,
-    transformer_layer,
 )
 from helpers.memory.faking import same_kernels
 from helpers.memory.planning import cut
+from helpers.models import transformer_layer
+from helpers.subjects.memory import activation_formula
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
 
@@ -334,10 +333,10 @@ def test_a_difference_of_one_sample_is_noticed():
 
 
 def test_a_model_of_a_terabyte_is_measured():
-    def build():
-        return nn.Linear(2**19, 2**19, bias=False), None
-
-    memory = measure_fake(build, lambda model, _: model(torch.zeros(1, 2**19)).sum().backward())
+    with fake():
+        model = nn.Linear(2**19, 2**19, bias=False)
+        with measure(model) as memory:
+            model(torch.zeros(1, 2**19)).sum().backward()
     assert memory.at_peak["parameters"] == memory.at_peak["gradients"] == 2**40
 
 
@@ -704,7 +703,11 @@ def test_sparse_gradients_are_refused_not_miscounted():
         ((0, 1, 8, 2), ValueError, "sequence must be"),
         ((8, 1.5, 8, 2), TypeError, "batch must be"),
         ((8, 1, 8, 3), ValueError, "heads=3 must divide hidden=8"),
-        ((8, 1, 8, 2, "all"), ValueError, "recompute must be one of nothing, attention, layer"),
+        (
+            (8, 1, 8, 2, "all"),
+            ValueError,
+            "must be one of 'nothing', 'attention', 'layer'",
+        ),
     ],
 )
 def test_the_formula_says_what_it_takes(arguments, error, message):

@@ -3,15 +3,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers.models import one_neuron, small_convnet
 from helpers.samples import (
     digits,
     eight_samples,
     equal_sizes,
-    loss_surface,
     micro_batches,
-    one_neuron,
-    small_convnet,
 )
+from helpers.subjects.training import loss_surface
 
 LOSSES = [1, 1, 9, 1, 4, 4, 16, 4]
 

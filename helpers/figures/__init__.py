@@ -6,18 +6,18 @@ from helpers.figures.drawing import (
     MICRO_BATCH_COLOURS,
     SCALING_COLOURS,
     SCALING_NAMES,
-    Picture,
-    SvgDrawing,
-    Table,
     number,
     png,
     vector,
 )
 from helpers.figures.equivalence import EquivalencePicture
 from helpers.figures.memory import MemoryPicture, line_through
+from helpers.figures.pictures import MovingPicture, Picture, Table
 from helpers.figures.stepping import SteppingPicture
-from helpers.figures.training import Run, TrainingPicture, curves, paths
-from helpers.figures.windows import TimelinePicture, TokenPicture, weight_bars
+from helpers.figures.svg import SvgDrawing
+from helpers.figures.tokens import TokensPicture, weight_bars
+from helpers.figures.training import TrainingPicture, curves, paths
+from helpers.figures.windows import WindowsPicture
 
 __all__ = [
     "FULL_BATCH",
@@ -27,14 +27,14 @@ __all__ = [
     "CuttingPicture",
     "EquivalencePicture",
     "MemoryPicture",
+    "MovingPicture",
     "Picture",
-    "Run",
     "SteppingPicture",
     "SvgDrawing",
     "Table",
-    "TimelinePicture",
-    "TokenPicture",
+    "TokensPicture",
     "TrainingPicture",
+    "WindowsPicture",
     "curves",
     "line_through",
     "number",

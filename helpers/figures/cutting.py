@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
@@ -16,16 +15,15 @@ from helpers.figures.drawing import (
     MICRO_BATCH_COLOURS,
     MICRO_BATCH_DASHES,
     SCALING_COLOURS,
-    STYLE,
     SUBSCRIPTS,
     Arrows,
-    new_figure,
     number,
     pale,
 )
+from helpers.figures.pictures import MovingPicture
 
 
-class CuttingPicture:
+class CuttingPicture(MovingPicture):
     """Eight samples cut into micro-batches, and how the micro-batches' gradients add up.
 
     Args:
@@ -40,11 +38,12 @@ class CuttingPicture:
 
     def __init__(self, losses: Sequence[float], gradients, figure: Figure | None = None):
         self.losses, self.gradients = tuple(losses), np.asarray(gradients, float)
-        with matplotlib.rc_context(STYLE):
-            self.figure = figure or new_figure(*self.size)
-            self._draw_tiles()
-            self._draw_samples()
-            self._draw_sum()
+        super().__init__(figure)
+
+    def draw(self) -> None:
+        self._draw_tiles()
+        self._draw_samples()
+        self._draw_sum()
 
     def _draw_tiles(self) -> None:
         width, height = self.size
@@ -161,7 +160,6 @@ class CuttingPicture:
 
     @property
     def moving(self) -> list[Artist]:
-        """The artists that :meth:`update` changes."""
         arrows = (self.sample_arrows, self.sum_arrow, self.micro_arrows, self.full_arrow)
         shapes = [artist for arrow in arrows for artist in arrow.artists]
         return [self.tiles, *self.shares, *shapes, self.tip, self.verdict]

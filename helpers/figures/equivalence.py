@@ -2,13 +2,13 @@
 
 from collections.abc import Mapping, Sequence
 
-import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from helpers.figures.drawing import SCALED, STYLE, new_figure
+from helpers.figures.drawing import SCALED
+from helpers.figures.pictures import MovingPicture
 
 ROUNDING = 1e-5  # what float32 may leave between two runs that are one in real arithmetic
 LOWEST, HIGHEST = 1e-9, 100.0
@@ -20,7 +20,7 @@ LINES = {
 }
 
 
-class EquivalencePicture:
+class EquivalencePicture(MovingPicture):
     """Distances to whole batches on a logarithmic axis, with the floor of rounding shaded.
 
     On the left the gradient of the first window; on the right, after each update, the weights,
@@ -34,28 +34,30 @@ class EquivalencePicture:
     size = (9.0, 3.8)
 
     def __init__(self, updates: int, figure: Figure | None = None):
-        with matplotlib.rc_context(STYLE):
-            self.figure = figure or new_figure(*self.size)
-            left = self.figure.add_axes([0.08, 0.13, 0.12, 0.7])
-            right = self.figure.add_axes([0.22, 0.13, 0.77, 0.7])
-            _distance_axis(left)
-            _distance_axis(right)
-            left.set(xlim=(-1, 1), xticks=[0], xticklabels=["gradient"])
-            left.set_ylabel("distance to whole batches", labelpad=2)
-            right.set(xlim=(0.5, updates + 0.5), xticks=range(1, updates + 1))
-            right.set(xlabel="updates", yticklabels=[])
-            right.text(0.7, 2.2e-6, "rounding", fontsize=9, color="#555555", va="center")
-            (self.now,) = right.plot([], [], color="#FFE9A8", lw=9, zorder=1)
-            (self.gradient,) = left.plot([], [], "D", color=SCALED, ms=8, clip_on=False, zorder=4)
-            self.gradient.set_gid("distance-gradient")
-            self.lines = {
-                name: right.plot([], [], lw=1.8, label=name, clip_on=False, zorder=3, **look)[0]
-                for name, look in LINES.items()
-            }
-            for name, line in self.lines.items():
-                line.set_gid(f"distance-{name.replace(' ', '-')}")
-            right.legend(loc="lower right", ncols=3, fontsize=9, bbox_to_anchor=(1.01, 0.98))
-            self.verdict = right.set_title("", pad=26, loc="left")
+        self.updates = updates
+        super().__init__(figure)
+
+    def draw(self) -> None:
+        left = self.figure.add_axes([0.08, 0.13, 0.12, 0.7])
+        right = self.figure.add_axes([0.22, 0.13, 0.77, 0.7])
+        _distance_axis(left)
+        _distance_axis(right)
+        left.set(xlim=(-1, 1), xticks=[0], xticklabels=["gradient"])
+        left.set_ylabel("distance to whole batches", labelpad=2)
+        right.set(xlim=(0.5, self.updates + 0.5), xticks=range(1, self.updates + 1))
+        right.set(xlabel="updates", yticklabels=[])
+        right.text(0.7, 2.2e-6, "rounding", fontsize=9, color="#555555", va="center")
+        (self.now,) = right.plot([], [], color="#FFE9A8", lw=9, zorder=1)
+        (self.gradient,) = left.plot([], [], "D", color=SCALED, ms=8, clip_on=False, zorder=4)
+        self.gradient.set_gid("distance-gradient")
+        self.lines = {
+            name: right.plot([], [], lw=1.8, label=name, clip_on=False, zorder=3, **look)[0]
+            for name, look in LINES.items()
+        }
+        for name, line in self.lines.items():
+            line.set_gid(f"distance-{name.replace(' ', '-')}")
+        right.legend(loc="lower right", ncols=3, fontsize=9, bbox_to_anchor=(1.01, 0.98))
+        self.verdict = right.set_title("", pad=26, loc="left")
 
     def update(
         self,
@@ -81,7 +83,6 @@ class EquivalencePicture:
 
     @property
     def moving(self) -> list[Artist]:
-        """The artists that :meth:`update` changes."""
         return [self.now, self.gradient, *self.lines.values(), self.verdict]
 
 

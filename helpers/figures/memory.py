@@ -6,9 +6,9 @@ import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
 
-from helpers.figures.drawing import STYLE, Picture, Table, new_figure, number
+from helpers.figures.drawing import STYLE, new_figure, number
+from helpers.figures.pictures import MovingPicture, Picture, Table
 
 PART_COLOURS = {
     "weights": "#0072B2",
@@ -19,30 +19,24 @@ PART_COLOURS = {
 }
 
 
-class MemoryPicture:
-    """What fills the memory as one bar against the budget, and the time of each split beside it.
-
-    Args:
-        figure: an empty figure of 9 by 3 inches; a new one unless given.
-    """
+class MemoryPicture(MovingPicture):
+    """What fills the memory as one bar against the budget, and the time of each split beside it."""
 
     size = (9.0, 3.0)
 
-    def __init__(self, figure: Figure | None = None):
-        with matplotlib.rc_context(STYLE):
-            self.figure = figure or new_figure(*self.size)
-            self.axes = axes = self.figure.add_axes([0.03, 0.17, 0.55, 0.62])
-            axes.set(xlabel="GiB", ylim=(0, 1.25), yticks=[])
-            self.bars = axes.add_collection(PolyCollection([], edgecolors="#555555"))
-            (self.budget,) = axes.plot([], [], color="#000000", lw=1.6, ls=(0, (4, 2)))
-            self.names = [axes.text(0, 1.06, "", ha="center", fontsize=9) for _ in PART_COLOURS]
-            self.verdict = axes.set_title("", loc="left")
-            self.beside = times = self.figure.add_axes([0.66, 0.17, 0.33, 0.62])
-            times.set(xlabel="micro-batch", title="time of an update, largest = 1", xscale="log")
-            times.set(ylim=(0.9, 1.35), yticks=[1, 1.1, 1.2, 1.3])
-            (self.times,) = times.plot([], [], "o-", color="#0072B2", ms=4)
-            (self.chosen,) = times.plot([], [], "o", ms=12, mfc="none", mew=2, color="#000000")
-            times.minorticks_off()
+    def draw(self) -> None:
+        self.axes = axes = self.figure.add_axes([0.03, 0.17, 0.55, 0.62])
+        axes.set(xlabel="GiB", ylim=(0, 1.25), yticks=[])
+        self.bars = axes.add_collection(PolyCollection([], edgecolors="#555555"))
+        (self.budget,) = axes.plot([], [], color="#000000", lw=1.6, ls=(0, (4, 2)))
+        self.names = [axes.text(0, 1.06, "", ha="center", fontsize=9) for _ in PART_COLOURS]
+        self.verdict = axes.set_title("", loc="left")
+        self.beside = times = self.figure.add_axes([0.66, 0.17, 0.33, 0.62])
+        times.set(xlabel="micro-batch", title="time of an update, largest = 1", xscale="log")
+        times.set(ylim=(0.9, 1.35), yticks=[1, 1.1, 1.2, 1.3])
+        (self.times,) = times.plot([], [], "o-", color="#0072B2", ms=4)
+        (self.chosen,) = times.plot([], [], "o", ms=12, mfc="none", mew=2, color="#000000")
+        times.minorticks_off()
 
     def update(
         self,
@@ -87,7 +81,6 @@ class MemoryPicture:
 
     @property
     def moving(self) -> list[Artist]:
-        """The artists that :meth:`update` changes."""
         lines = [self.budget, self.times, self.chosen]
         return [self.bars, *lines, *self.names, self.verdict]
 

@@ -2,50 +2,42 @@
 
 from collections.abc import Sequence
 
-import matplotlib
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.collections import PolyCollection
-from matplotlib.figure import Figure
 
-from helpers.figures.drawing import FULL_BATCH_LINE, MICRO_BATCH_COLOURS, STYLE, new_figure, pale
+from helpers.figures.drawing import FULL_BATCH_LINE, MICRO_BATCH_COLOURS, pale
+from helpers.figures.pictures import MovingPicture
 
 MOST_LINES, MOST_PARTS = 16, 8
 
 
-class SteppingPicture:
-    """The loop's source with one line lit, and beside it the parts that make up ``.grad``.
-
-    Args:
-        figure: an empty figure of 9 by 3.6 inches; a new one unless given.
-    """
+class SteppingPicture(MovingPicture):
+    """The loop's source with one line lit, and beside it the parts that make up ``.grad``."""
 
     size = (9.0, 3.6)
 
-    def __init__(self, figure: Figure | None = None):
-        with matplotlib.rc_context(STYLE):
-            self.figure = figure or new_figure(*self.size)
-            code = self.figure.add_axes([0, 0, 0.66, 1])
-            code.set(xlim=(0, 1), ylim=(MOST_LINES, 0))
-            code.axis("off")
-            self.light = code.add_collection(PolyCollection([], facecolors="#FFE9A8", zorder=0))
-            self.lines = [
-                code.text(0.02, i + 0.5, "", va="center", family="monospace", fontsize=9)
-                for i in range(MOST_LINES)
-            ]
-            self.axes = axes = self.figure.add_axes([0.72, 0.09, 0.12, 0.8])
-            axes.set(xlim=(0, 1), xticks=[])
-            self.title = axes.set_title("")
-            self.bars = axes.add_collection(PolyCollection([], edgecolors="#555555"))
-            self.names = [
-                axes.text(0.5, 0, "", ha="center", va="center", fontsize=9)
-                for _ in range(MOST_PARTS)
-            ]
-            (self.right,) = axes.plot([], [], **FULL_BATCH_LINE, zorder=4)
-            # Text of an axes: animated text of the figure itself would be missing from the PNG.
-            self.counters = axes.text(
-                1.25, 0.5, "", va="center", linespacing=1.9, transform=axes.transAxes
-            )
+    def draw(self) -> None:
+        code = self.figure.add_axes([0, 0, 0.66, 1])
+        code.set(xlim=(0, 1), ylim=(MOST_LINES, 0))
+        code.axis("off")
+        self.light = code.add_collection(PolyCollection([], facecolors="#FFE9A8", zorder=0))
+        self.lines = [
+            code.text(0.02, i + 0.5, "", va="center", family="monospace", fontsize=9)
+            for i in range(MOST_LINES)
+        ]
+        self.axes = axes = self.figure.add_axes([0.72, 0.09, 0.12, 0.8])
+        axes.set(xlim=(0, 1), xticks=[])
+        self.title = axes.set_title("")
+        self.bars = axes.add_collection(PolyCollection([], edgecolors="#555555"))
+        self.names = [
+            axes.text(0.5, 0, "", ha="center", va="center", fontsize=9) for _ in range(MOST_PARTS)
+        ]
+        (self.right,) = axes.plot([], [], **FULL_BATCH_LINE, zorder=4)
+        # Text of an axes: animated text of the figure itself would be missing from the PNG.
+        self.counters = axes.text(
+            1.25, 0.5, "", va="center", linespacing=1.9, transform=axes.transAxes
+        )
 
     def update(
         self,
@@ -91,6 +83,5 @@ class SteppingPicture:
 
     @property
     def moving(self) -> list[Artist]:
-        """The artists that :meth:`update` changes."""
         shapes = [self.light, self.bars, self.right]
         return [*shapes, *self.lines, *self.names, self.title, self.counters]

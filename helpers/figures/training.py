@@ -1,7 +1,6 @@
 """Lesson 02: what a scale does to training."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import matplotlib
 import numpy as np
@@ -17,19 +16,18 @@ from helpers.figures.drawing import (
     STYLE,
     UNSCALED,
     WEIGHTED,
-    Picture,
-    Table,
     new_figure,
     number,
 )
+from helpers.figures.pictures import MovingPicture, Picture, Table
 
 
-class TrainingPicture:
+class TrainingPicture(MovingPicture):
     """Two runs beside each other: the path over the loss surface, gradient norms and losses.
 
     Args:
         surface: a record of ``weights``, ``biases``, ``losses`` (a row for each bias) and
-            ``minimum``, as :func:`helpers.samples.loss_surface` gives it.
+            ``minimum``, as :func:`helpers.subjects.training.loss_surface` gives it.
         updates: how many updates a run has.
         figure: an empty figure of 9 by 4.3 inches; a new one unless given.
     """
@@ -37,27 +35,32 @@ class TrainingPicture:
     size = (9.0, 4.3)
 
     def __init__(self, surface, updates: int, figure: Figure | None = None):
-        self.updates = updates
-        with matplotlib.rc_context(STYLE):
-            self.figure = figure or new_figure(*self.size)
-            path = self.figure.add_axes([0.07, 0.12, 0.39, 0.79])
-            loss_contours(path, surface)
-            norms = self.figure.add_axes([0.56, 0.57, 0.43, 0.34])
-            norms.set(yscale="log", ylim=(0.05, 2000), xticklabels=[], title="gradient norm")
-            losses = self.figure.add_axes([0.56, 0.12, 0.43, 0.34])
-            losses.set(yscale="log", ylim=(0.9, 2000), xlabel="update", title="loss")
-            self.axes = (path, norms, losses)
-            for axes in (norms, losses):
-                axes.set(xlim=(0.7, updates + 0.3), xticks=range(1, updates + 1))
-                axes.minorticks_off()
-            self.full = [axes.plot([], [], **FULL_BATCH_LINE)[0] for axes in self.axes]
-            self.run = [axes.plot([], [], "o-", lw=2, ms=4)[0] for axes in self.axes]
-            handles = [Line2D([], [], **FULL_BATCH_LINE, label="full batch")]
-            path.legend(handles=handles, loc="lower left", fontsize=9)
-            self.verdict = path.set_title("")
+        self.surface, self.updates = surface, updates
+        super().__init__(figure)
 
-    def update(self, full: "Run", run: "Run", scaling: str, verdict: str) -> None:
-        """Show a run beside the full batch's; ``scaling`` chooses its colour."""
+    def draw(self) -> None:
+        path = self.figure.add_axes([0.07, 0.12, 0.39, 0.79])
+        loss_contours(path, self.surface)
+        norms = self.figure.add_axes([0.56, 0.57, 0.43, 0.34])
+        norms.set(yscale="log", ylim=(0.05, 2000), xticklabels=[], title="gradient norm")
+        losses = self.figure.add_axes([0.56, 0.12, 0.43, 0.34])
+        losses.set(yscale="log", ylim=(0.9, 2000), xlabel="update", title="loss")
+        self.axes = (path, norms, losses)
+        for axes in (norms, losses):
+            axes.set(xlim=(0.7, self.updates + 0.3), xticks=range(1, self.updates + 1))
+            axes.minorticks_off()
+        self.full = [axes.plot([], [], **FULL_BATCH_LINE)[0] for axes in self.axes]
+        self.run = [axes.plot([], [], "o-", lw=2, ms=4)[0] for axes in self.axes]
+        handles = [Line2D([], [], **FULL_BATCH_LINE, label="full batch")]
+        path.legend(handles=handles, loc="lower left", fontsize=9)
+        self.verdict = path.set_title("")
+
+    def update(self, full, run, scaling: str, verdict: str) -> None:
+        """Show a run beside the full batch's; ``scaling`` chooses its colour.
+
+        Both are records of ``losses`` and ``gradient_norms``, one number for each update, and
+        ``weights``, shape (updates + 1, 2), the start first.
+        """
         for lines, shown in ((self.full, full), (self.run, run)):
             counted = range(1, len(shown.losses) + 1)
             lines[0].set_data(*np.asarray(shown.weights).T)
@@ -69,17 +72,7 @@ class TrainingPicture:
 
     @property
     def moving(self) -> list[Artist]:
-        """The artists that :meth:`update` changes."""
         return [*self.run, *self.full, self.verdict]
-
-
-@dataclass(frozen=True)
-class Run:
-    """A training run as it is drawn: one number for each update, and where the weights went."""
-
-    losses: Sequence[float]
-    gradient_norms: Sequence[float]
-    weights: Sequence[Sequence[float]]  # (updates + 1, 2), the start first
 
 
 def loss_contours(axes: Axes, surface) -> None:

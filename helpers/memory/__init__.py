@@ -8,7 +8,6 @@ models of any size, for nothing is allocated. ``plan(...)`` cuts a batch to fit 
 from helpers.memory.faking import fake, measure_fake
 from helpers.memory.measuring import CATEGORIES, Memory, SavedTensor, measure
 from helpers.memory.planning import DoesNotFit, Plan, accumulated_update, plan
-from helpers.memory.transformer import TransformerLayer, activation_formula, transformer_layer
 
 __all__ = [
     "CATEGORIES",
@@ -16,12 +15,9 @@ __all__ = [
     "Memory",
     "Plan",
     "SavedTensor",
-    "TransformerLayer",
     "accumulated_update",
-    "activation_formula",
     "fake",
     "measure",
     "measure_fake",
     "plan",
-    "transformer_layer",
 ]

@@ -12,12 +12,11 @@ from torch._subclasses.fake_tensor import (
     DynamicOutputShapeException,
 )
 
+from helpers import checks
+from helpers.gradients import Batch, Loss, accumulate
 from helpers.memory.faking import fake, fake_copy, same_kernels
 from helpers.memory.measuring import Memory, in_words, measure, one_device, parts_in_words
-from helpers.samples import whole_number
 
-Batch = tuple[Tensor, Tensor]
-Loss = Callable[[Tensor, Tensor], Tensor]
 OptimizerFactory = Callable[[Iterable[nn.Parameter]], torch.optim.Optimizer]
 
 REMEDIES = {
@@ -120,9 +119,9 @@ def plan(
             memory depends on values, which fake tensors don't have.
     """
     _check(model, loss_fn, x, y, optimizer)
-    whole_number("effective_batch", effective_batch, 1)
-    whole_number("budget", budget, 1)
-    whole_number("allowance", allowance, 0)
+    checks.whole_number("effective_batch", effective_batch, 1)
+    checks.whole_number("budget", budget, 1)
+    checks.whole_number("allowance", allowance, 0)
     with _measuring(model, loss_fn, x, y, optimizer, device) as memory_of:
         room = budget - allowance
         micro_batch = _largest_micro_batch(memory_of, effective_batch, room)
@@ -148,11 +147,8 @@ def accumulated_update(
     ``batches`` may be a generator, so that one micro-batch at a time is alive.
     """
     optimizer.zero_grad()  # clear
-    for (x, y), share in zip(batches, shares, strict=True):
-        loss = loss_fn(model(x), y)  # forward
-        if not isinstance(loss, Tensor) or loss.dim() != 0:
-            raise ValueError(f"loss_fn must return a scalar tensor, got {_kind(loss)}")
-        (loss * share).backward()  # scale, backward
+    for batch, share in zip(batches, shares, strict=True):
+        accumulate(model, loss_fn, [batch], [share])
     optimizer.step()  # step
 
 
@@ -258,10 +254,6 @@ def _largest(peak: Callable[[int], int], low: int, high: int, room: int) -> int:
         guess = min(max(guess, low + 1), high - 1)
         low, high = (guess, high) if peak(guess) <= room else (low, guess)
     return low
-
-
-def _kind(value: object) -> str:
-    return f"shape {tuple(value.shape)}" if isinstance(value, Tensor) else type(value).__name__
 
 
 def _check(model: object, loss_fn: object, x: object, y: object, optimizer: object) -> None:

@@ -1,19 +1,19 @@
-"""The interactive panels, one module each: controls to numbers to figure."""
+"""The interactive panels, one module a subject: controls to numbers to figure."""
 
 from helpers.panels.cutting import CuttingPanel
 from helpers.panels.equivalence import EquivalencePanel
 from helpers.panels.memory import MemoryPanel
 from helpers.panels.stepping import SteppingPanel
-from helpers.panels.timeline import TimelinePanel
-from helpers.panels.tokens import TokenPanel
+from helpers.panels.tokens import TokensPanel
 from helpers.panels.training import TrainingPanel
+from helpers.panels.windows import WindowsPanel
 
 __all__ = [
     "CuttingPanel",
     "EquivalencePanel",
     "MemoryPanel",
     "SteppingPanel",
-    "TimelinePanel",
-    "TokenPanel",
+    "TokensPanel",
     "TrainingPanel",
+    "WindowsPanel",
 ]

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 
 import ipywidgets as widgets
 import torch
-from torch import nn
 
 from helpers.figures import (
     FULL_BATCH,
@@ -15,15 +14,9 @@ from helpers.figures import (
     number,
     vector,
 )
-from helpers.gradients import (
-    accumulated_gradient,
-    compare,
-    full_batch_gradient,
-    per_sample_gradients,
-    scale_factors,
-)
 from helpers.panels.panel import SCALING_CHOICES, Panel, buttons, labelled
-from helpers.samples import eight_samples, equal_sizes, one_neuron
+from helpers.samples import equal_sizes
+from helpers.subjects.cutting import Cut, cut, eight_gradients
 
 PIXELS_PER_INCH = 96
 GAP_WIDTH = 48
@@ -37,21 +30,13 @@ class CuttingPanel(Panel):
         steps: 1, 2, 4 or 8 equal micro-batches at once; None when the cuts are not equal.
         scaling: "none", "steps" or "samples".
 
-    After every move: ``sizes``, ``losses`` (mean of each micro-batch), ``contributions`` (what
-    each adds to ``.grad``), ``accumulated``, ``full_batch`` and ``comparison``.
+    After every move: ``cut``, a :class:`helpers.subjects.cutting.Cut`.
     """
 
     title = "Eight samples cut into micro-batches"
 
     def __init__(self, device: torch.device | str = "cpu"):
-        self.model, self.loss_fn = one_neuron(device), nn.MSELoss()
-        self.x, self.y = eight_samples(device)
-        self.sample_gradients = per_sample_gradients(self.model, self.loss_fn, self.x, self.y)
-        self.full_batch = full_batch_gradient(self.model, self.loss_fn, self.x, self.y)
-        with torch.no_grad():
-            losses = nn.functional.mse_loss(self.model(self.x), self.y, reduction="none").flatten()
-        self.sample_losses, self.full_loss = losses, losses.mean().item()
-
+        self.device, self.eight = device, eight_gradients(device)
         self.gaps = tuple(
             widgets.ToggleButton(
                 description=f"{i}|{i + 1}",
@@ -63,7 +48,7 @@ class CuttingPanel(Panel):
         self.steps = buttons([1, 2, 4, 8], None, 36)
         self.scaling = buttons(SCALING_CHOICES, "steps", 160)
         self.gaps[3].value = True
-        picture = CuttingPicture(losses.tolist(), self.sample_gradients.tolist())
+        picture = CuttingPicture(self.eight.losses.tolist(), self.eight.gradients.tolist())
         super().__init__(picture, (*self.gaps, self.steps, self.scaling), self._layout())
         self.control_moved(self.gaps[0])
 
@@ -96,52 +81,47 @@ class CuttingPanel(Panel):
         return tuple(end - start for start, end in itertools.pairwise(edges))
 
     def follow(self) -> tuple[Table, Sequence[str]]:
-        scaling, self.sizes = self.scaling.value, self._sizes_cut()
-        factors = scale_factors(self.sizes, scaling)
-        means = [part.mean(0) for part in self.sample_gradients.split(self.sizes)]
-        self.contributions = [mean * factor for mean, factor in zip(means, factors, strict=True)]
-        self.losses = [part.mean().item() for part in self.sample_losses.split(self.sizes)]
-        self.accumulated = accumulated_gradient(
-            self.model, self.loss_fn, self.x, self.y, self.sizes, scaling
-        )
-        self.comparison = compare(self.accumulated, self.full_batch)
-
-        scaled = [loss * factor for loss, factor in zip(self.losses, factors, strict=True)]
-        written = [_factor(size, len(self.sizes), scaling) for size in self.sizes]
-        shares = [
-            f"{number(loss)}{times} = {number(share)}" if times else number(loss)
-            for loss, times, share in zip(self.losses, written, scaled, strict=True)
-        ]
+        scaling = self.scaling.value
+        self.cut = now = cut(self._sizes_cut(), scaling, self.device)
+        shares = _shares(now, scaling)
+        verdict = _verdict(now, self.eight.full_batch)
         self.picture.update(
-            self.sizes,
+            now.sizes,
             shares,
-            [part.tolist() for part in self.contributions],
-            self.full_batch.tolist(),
+            [part.tolist() for part in now.contributions],
+            self.eight.full_batch.tolist(),
             scaling,
-            self._verdict(),
+            verdict,
         )
-        return self._table(shares), (*MICRO_BATCH_COLOURS[: len(self.sizes)], FULL_BATCH)
-
-    def _verdict(self) -> str:
-        accumulated, full = vector(self.accumulated.tolist()), vector(self.full_batch.tolist())
-        if self.comparison.exact:
-            return f"{accumulated} = full batch, to the bit"
-        return f"{accumulated} ≠ {full}, off by {self.comparison.relative_difference:.0%}"
+        return self._table(shares), (*MICRO_BATCH_COLOURS[: len(now.sizes)], FULL_BATCH)
 
     def _table(self, shares: Sequence[str]) -> Table:
         rows, last = [], 0
-        for size, share, part in zip(self.sizes, shares, self.contributions, strict=True):
+        for size, share, part in zip(self.cut.sizes, shares, self.cut.contributions, strict=True):
             first, last = last + 1, last + size
             samples = f"{first} to {last}" if size > 1 else f"{first}"
             rows.append((samples, share, vector(part.tolist())))
-        rows.append(("full batch", number(self.full_loss), vector(self.full_batch.tolist())))
+        full = self.eight
+        rows.append(("full batch", number(full.full_loss), vector(full.full_batch.tolist())))
+        accumulated = vector(self.cut.accumulated.tolist())
         return Table(
             heading=("samples", "mean loss, scaled", "adds to .grad"),
             rows=tuple(rows),
-            closing=f"accumulated {vector(self.accumulated.tolist())}, {self.comparison}",
+            closing=f"accumulated {accumulated}, {self.cut.comparison}",
         )
 
 
-def _factor(size: int, steps: int, scaling: str) -> str:
-    """How the scaling of one micro-batch is written: ÷ 2, × 5/8, or nothing."""
-    return {"none": "", "steps": f" ÷ {steps}", "samples": f" × {size}/8"}[scaling]
+def _verdict(now: Cut, full_batch: torch.Tensor) -> str:
+    accumulated, full = vector(now.accumulated.tolist()), vector(full_batch.tolist())
+    if now.comparison.exact:
+        return f"{accumulated} = full batch, to the bit"
+    return f"{accumulated} ≠ {full}, off by {now.comparison.relative_difference:.0%}"
+
+
+def _shares(now: Cut, scaling: str) -> list[str]:
+    """What is written under each micro-batch: 3 ÷ 2 = 1.5, 3.2 × 5/8 = 2, or 3."""
+    shares = []
+    for size, loss, factor in zip(now.sizes, now.losses, now.factors, strict=True):
+        times = {"none": "", "steps": f" ÷ {len(now.sizes)}", "samples": f" × {size}/8"}[scaling]
+        shares.append(number(loss) + (f"{times} = {number(loss * factor)}" if times else ""))
+    return shares

@@ -4,10 +4,11 @@ from collections.abc import Sequence
 
 import ipywidgets as widgets
 
-from helpers.equivalence import CHOICES, STEPS, UPDATES, Causes, distances
 from helpers.figures import EquivalencePicture, Table, number
 from helpers.figures.equivalence import AVERAGED, ROUNDING, STATISTICS, WEIGHTS
 from helpers.panels.panel import Panel, buttons, labelled
+from helpers.subjects.causes import CHOICES, Causes
+from helpers.subjects.equivalence import STEPS, UPDATES, distances
 
 LABELS = {
     "normalisation": "normalisation",
@@ -27,19 +28,21 @@ class EquivalencePanel(Panel):
     """One small net, accumulated with causes of difference switched on, against whole batches.
 
     Controls:
-        causes: a dropdown for each field of :class:`helpers.equivalence.Causes`, by name, such as
+        causes: a dropdown for each field of :class:`helpers.subjects.causes.Causes`, by name, as in
             ``causes["dropout"].value = "other masks"``. The first choice takes the cause away.
         accumulation_steps: micro-batches in each window of 16 samples: 1, 2, 4 or 8.
         updates: after how many updates the runs are compared, 1 to 8.
 
-    After every move: ``measured``, the :class:`helpers.equivalence.Distances`.
+    After every move: ``measured``, the :class:`helpers.subjects.equivalence.Distances`.
     """
 
     title = "Causes of difference, one switch each"
 
     def __init__(self):
         self.causes = {
-            name: widgets.Dropdown(options=list(choices), layout=widgets.Layout(width="245px"))
+            name: widgets.Dropdown(
+                options=[str(choice) for choice in choices], layout=widgets.Layout(width="245px")
+            )
             for name, choices in CHOICES.items()
         }
         self.causes["normalisation"].value = "BatchNorm"
@@ -72,7 +75,7 @@ class EquivalencePanel(Panel):
         wanted = Causes(**causes)
         with self.hold():
             for name, control in self.causes.items():
-                control.value = getattr(wanted, name)
+                control.value = str(getattr(wanted, name))
 
     def follow(self) -> tuple[Table, Sequence[str]]:
         chosen = {name: control.value for name, control in self.causes.items()}
@@ -109,7 +112,7 @@ def _named(chosen: dict[str, str]) -> str:
     on = [
         value if name in ("normalisation", "loss") else f"{LABELS[name]} {value}"
         for name, value in chosen.items()
-        if value != next(iter(CHOICES[name]))
+        if value != str(next(iter(CHOICES[name])))
     ]
     if len(on) > 3:
         return f"{len(on)} causes"

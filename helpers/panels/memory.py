@@ -6,36 +6,22 @@ import ipywidgets as widgets
 
 from helpers.figures import MemoryPicture, Table, number
 from helpers.figures.memory import PART_COLOURS
-from helpers.memory.estimating import (
-    PRECISIONS,
-    RECOMPUTED_FORWARD,
-    SHAPES,
-    STATES,
-    estimate,
-    update_time,
-)
 from helpers.panels.panel import Panel, buttons, labelled
-
-GIB = 2**30
-ALLOWANCE = 1343 * 2**20  # the CUDA context that Hugging Face measured on a V100
-# Seconds of a launch and of a sample, from the same measurements (lesson 06 works them out).
-LAUNCH, SAMPLE = 0.0215, 0.1075
+from helpers.subjects.memory import GIB, PRECISIONS, SHAPES, STATES, Split, split_for
 
 
 class MemoryPanel(Panel):
     """The largest micro-batch that fits a budget, what fills the memory, and what it costs.
 
     Controls:
-        model: one of :data:`helpers.memory.estimating.SHAPES`.
+        model: one of :data:`helpers.subjects.memory.SHAPES`.
         sequence: tokens in each sample.
         effective_batch: samples in each update.
         budget: GiB.
-        precision, optimizer: see :func:`helpers.memory.estimating.estimate`.
+        precision, optimizer: see :func:`helpers.subjects.memory.estimate`.
         checkpointing: whether activations are recomputed.
 
-    After every move: ``micro_batch`` (None where not even one sample fits), ``steps``, ``parts``
-    (bytes of each part for the micro-batch shown) and ``times`` (of an update, by micro-batch, the
-    largest that would do without accumulation taking 1).
+    After every move: ``split``, a :class:`helpers.subjects.memory.Split`.
     """
 
     title = "A plan for a memory budget"
@@ -59,56 +45,41 @@ class MemoryPanel(Panel):
         boxes = [widgets.HBox([labelled(*pair) for pair in row]) for row in rows]
         super().__init__(MemoryPicture(), controls, widgets.VBox(boxes))
 
-    def _parts(self, micro_batch: int) -> dict[str, int]:
-        parts = estimate(
+    def follow(self) -> tuple[Table, Sequence[str]]:
+        self.split = split = split_for(
             SHAPES[self.model.value],
             self.sequence.value,
-            micro_batch,
+            self.effective_batch.value,
+            self.budget.value * GIB,
             self.precision.value,
             self.optimizer.value,
             self.checkpointing.value,
         )
-        return {**parts, "allowance": ALLOWANCE}
-
-    def _fits(self, micro_batch: int) -> bool:
-        return sum(self._parts(micro_batch).values()) <= self.budget.value * GIB
-
-    def follow(self) -> tuple[Table, Sequence[str]]:
-        effective = self.effective_batch.value
-        fitting = [m for m in range(1, effective + 1) if self._fits(m)]
-        self.micro_batch = max(fitting, default=None)
-        self.steps = -(-effective // self.micro_batch) if self.micro_batch else None
-        self.parts = self._parts(self.micro_batch or 1)
-        sample = SAMPLE * (RECOMPUTED_FORWARD if self.checkpointing.value else 1)
-        whole = update_time(effective, effective, LAUNCH, SAMPLE)
-        self.times = {
-            m: update_time(effective, m, LAUNCH, sample) / whole
-            for m in fitting
-            if m & (m - 1) == 0 or m == self.micro_batch
-        }
+        verdict = _verdict(split, self.effective_batch.value)
         self.picture.update(
-            {part: size / GIB for part, size in self.parts.items()},
+            {part: size / GIB for part, size in split.parts.items()},
             self.budget.value,
-            self.times,
-            self.micro_batch,
-            self._verdict(),
+            split.times,
+            split.micro_batch,
+            verdict,
         )
-        rows = [(part, number(size / GIB, 3)) for part, size in self.parts.items()]
-        rows.append(("all", number(sum(self.parts.values()) / GIB, 3)))
-        return Table(("part", "GiB"), tuple(rows), self._verdict()), (*PART_COLOURS.values(),)
+        rows = [(part, number(size / GIB, 3)) for part, size in split.parts.items()]
+        rows.append(("all", number(sum(split.parts.values()) / GIB, 3)))
+        return Table(("part", "GiB"), tuple(rows), verdict), (*PART_COLOURS.values(),)
 
-    def _verdict(self) -> str:
-        if self.micro_batch is None:
-            largest = max(self.parts, key=self.parts.__getitem__)
-            need = number(sum(self.parts.values()) / GIB, 3)
-            return f"not even one sample fits: it takes {need} GiB, most of it {largest}"
-        effective, last = self.effective_batch.value, self.effective_batch.value % self.micro_batch
-        short = f", the last of {last}" if last else ""
-        cost = number(self.times[self.micro_batch], 3)
-        return (
-            f"{effective} samples as {self.steps} × {self.micro_batch}{short}, "
-            f"{cost} times the time of one batch"
-        )
+
+def _verdict(split: Split, effective_batch: int) -> str:
+    if split.micro_batch is None:
+        largest = max(split.parts, key=split.parts.__getitem__)
+        need = number(sum(split.parts.values()) / GIB, 3)
+        return f"not even one sample fits: it takes {need} GiB, most of it {largest}"
+    last = effective_batch % split.micro_batch
+    short = f", the last of {last}" if last else ""
+    cost = number(split.times[split.micro_batch], 3)
+    return (
+        f"{effective_batch} samples as {split.steps} × {split.micro_batch}{short}, "
+        f"{cost} times the time of one batch"
+    )
 
 
 def _choices(values: tuple[int, ...], value: int) -> widgets.SelectionSlider:

@@ -1,6 +1,7 @@
 """What every panel does: follow its controls, and show itself wherever it is looked at."""
 
 import base64
+import html
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -24,6 +25,11 @@ def buttons(options, value, width: int) -> widgets.ToggleButtons:
 def labelled(text: str, control: widgets.Widget) -> widgets.HBox:
     """A control with its label in front; JupyterLab would put the label of buttons above them."""
     return widgets.HBox([widgets.Label(text, layout=widgets.Layout(width="100px")), control])
+
+
+def _failure(error: str, settings: str) -> str:
+    told = f"This panel could not follow its controls ({settings}). {error}"
+    return f"<div role='alert' style='padding:12px'><b>{html.escape(told)}</b></div>"
 
 
 class Panel:
@@ -56,8 +62,17 @@ class Panel:
         raise NotImplementedError
 
     def refresh(self) -> None:
-        """Bring numbers and picture up to date with the controls."""
-        self.table, colours = self.follow()
+        """Bring numbers and picture up to date with the controls.
+
+        Where that fails the panel says so in its place, and shows the next setting as ever.
+        """
+        try:
+            self.table, colours = self.follow()
+        except Exception as error:  # a stale picture would tell another setting's numbers
+            settings = ", ".join(f"{control.value!r}" for control in self.controls)
+            self.screen.value = _failure(f"{type(error).__name__}: {error}", settings)
+            self.ground.value = ""
+            raise
         table = self.table.html(colours)
         still, moving = self.drawing.parts()
         ground = self.drawing.element(still)

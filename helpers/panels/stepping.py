@@ -7,7 +7,7 @@ import ipywidgets as widgets
 from helpers.figures import MICRO_BATCH_COLOURS, SteppingPicture, Table, number
 from helpers.figures.stepping import MOST_LINES
 from helpers.panels.panel import Panel, buttons, labelled
-from helpers.stepping import Loop, source_lines, step_through
+from helpers.subjects.stepping import Loop, source_lines, step_through
 
 
 class SteppingPanel(Panel):
@@ -15,7 +15,7 @@ class SteppingPanel(Panel):
 
     Args:
         loops: training loops ``loop(model, optimizer, batches, accumulation_steps)`` by name, of
-            at most 16 lines each, such as :func:`helpers.stepping.step_through` takes.
+            at most 16 lines each, such as :func:`helpers.subjects.stepping.step_through` takes.
         micro_gradients: the gradient of each micro-batch.
         accumulation_steps: how many of them make a window.
 
@@ -23,7 +23,7 @@ class SteppingPanel(Panel):
         loop: which of the loops.
         moment: after how many lines it is stopped; ``back`` and ``forward`` move it by one.
 
-    After every move: ``now``, a :class:`helpers.stepping.Moment`.
+    After every move: ``now``, a :class:`helpers.subjects.stepping.Moment`.
     """
 
     title = "A loop, line by line"

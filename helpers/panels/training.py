@@ -1,33 +1,21 @@
 """Lesson 02: the same eight samples trained on, right beside wrong."""
 
-import functools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Sequence
 
 import ipywidgets as widgets
 import torch
-from torch import Tensor, nn
-from torch.optim import SGD, Adam, AdamW, Optimizer
 
 from helpers.figures import (
     FULL_BATCH,
     SCALING_COLOURS,
     SCALING_NAMES,
-    Run,
     Table,
     TrainingPicture,
     number,
 )
-from helpers.gradients import flat_weights, train
 from helpers.panels.panel import SCALING_CHOICES, Panel, buttons, labelled
-from helpers.samples import eight_samples, loss_surface, one_neuron
+from helpers.subjects.training import OPTIMIZERS, UPDATES, Run, loss_surface, run_on_eight
 
-UPDATES = 12
-OPTIMIZERS: dict[str, Callable[[Iterable[Tensor], float], Optimizer]] = {
-    "SGD": lambda parameters, lr: SGD(parameters, lr),
-    "SGD, momentum 0.9": lambda parameters, lr: SGD(parameters, lr, momentum=0.9),
-    "Adam": lambda parameters, lr: Adam(parameters, lr),
-    "AdamW": lambda parameters, lr: AdamW(parameters, lr),
-}
 LEARNING_RATES = [
     ("1/64", 1 / 64),
     ("1/32", 1 / 32),
@@ -47,17 +35,15 @@ class TrainingPanel(Panel):
         optimizer: one of ``OPTIMIZERS``.
         lr: one of ``LEARNING_RATES``.
 
-    After every move: ``full`` and ``run``, each a :class:`helpers.figures.Run`; ``gradient_ratio``
-    and ``step_ratio``, how much longer the first gradient and the first weight change are.
+    After every move: ``full`` and ``run``, each a :class:`helpers.subjects.training.Run`;
+    ``gradient_ratio`` and ``step_ratio``, how much longer the first gradient and the first weight
+    change are.
     """
 
     title = "Training on the eight samples"
 
     def __init__(self, device: torch.device | str = "cpu"):
-        self.device, self.loss_fn = device, nn.MSELoss()
-        self.x, self.y = eight_samples(device)
-        # A reader changes one control and back again, and most leave the full batch as it was.
-        self._run = functools.cache(self._train)
+        self.device = device
         self.batch_size = buttons([1, 2, 4, 8], 4, 36)
         self.accumulation_steps = buttons([1, 2], 2, 36)
         self.scaling = buttons(SCALING_CHOICES, "none", 160)
@@ -93,37 +79,14 @@ class TrainingPanel(Panel):
     def _steps_allowed(self) -> list[int]:
         return [k for k in (1, 2, 4, 8) if k * self.batch_size.value <= 8]
 
-    def _train(
-        self, optimizer: str, lr: float, effective: int, accumulation_steps: int, scaling: str
-    ) -> Run:
-        """One run over batches of ``effective`` samples, in order and again from the start."""
-        model = one_neuron(self.device)
-        cut = list(zip(self.x.split(effective), self.y.split(effective), strict=True))
-        batches = [cut[update % len(cut)] for update in range(UPDATES)]
-        start = flat_weights(model).tolist()
-        updates = train(
-            model,
-            OPTIMIZERS[optimizer](model.parameters(), lr),
-            self.loss_fn,
-            batches,
-            accumulation_steps,
-            scaling,
-            keep_weights=True,
-        )
-        return Run(
-            losses=[update.loss for update in updates],
-            gradient_norms=[update.gradient_norm for update in updates],
-            weights=[start, *(update.weights.tolist() for update in updates)],
-        )
-
     def follow(self) -> tuple[Table, Sequence[str]]:
         steps, scaling = self.accumulation_steps.value, self.scaling.value
         effective = self.batch_size.value * steps
         common = (self.optimizer.value, self.lr.value, effective)
-        self.full = self._run(*common, 1, "none")
-        self.run = self._run(*common, steps, scaling)
+        self.full = run_on_eight(*common, 1, "none", self.device)
+        self.run = run_on_eight(*common, steps, scaling, self.device)
         self.gradient_ratio = self.run.gradient_norms[0] / self.full.gradient_norms[0]
-        self.step_ratio = _first_step(self.run) / _first_step(self.full)
+        self.step_ratio = self.run.first_step / self.full.first_step
         verdict = (
             f"gradient × {number(self.gradient_ratio)}, first step × {number(self.step_ratio)}"
         )
@@ -136,14 +99,8 @@ class TrainingPanel(Panel):
         return Table(heading, tuple(rows), verdict), (FULL_BATCH, SCALING_COLOURS[scaling])
 
 
-def _first_step(run: Run) -> float:
-    """How far the first update moved the weights."""
-    (w0, b0), (w1, b1) = run.weights[:2]
-    return ((w1 - w0) ** 2 + (b1 - b0) ** 2) ** 0.5
-
-
 def _row(name: str, run: Run) -> tuple[str, ...]:
     return (
         name,
-        *(number(v, 3) for v in (run.gradient_norms[0], _first_step(run), run.losses[-1])),
+        *(number(v, 3) for v in (run.gradient_norms[0], run.first_step, run.losses[-1])),
     )

@@ -38,8 +38,8 @@ import ipywidgets as widgets, matplotlib.pyplot as plt
 from helpers.figures import CuttingPicture, TrainingPicture
 from helpers.panels import CuttingPanel, TrainingPanel
 from helpers.panels.panel import SCALING_CHOICES, buttons
-from helpers.panels.training import LEARNING_RATES, OPTIMIZERS, UPDATES
-from helpers.samples import loss_surface
+from helpers.panels.training import LEARNING_RATES
+from helpers.subjects.training import OPTIMIZERS, UPDATES, loss_surface
 %matplotlib inline""",
     """\
 button, shown = widgets.ToggleButton(description="bare"), widgets.HTML("<b>False</b>")
@@ -90,16 +90,16 @@ def loop(model, optimizer, batches, k):
         (model(batch).mean() / k).backward()
 
 SteppingPanel({"loop": loop}, (1, 2, 4, 8, 16) * 8, accumulation_steps=4)""",
-    "from helpers.panels import TimelinePanel\nTimelinePanel()",
-    "from helpers.panels import TokenPanel\nTokenPanel()",
+    "from helpers.panels import WindowsPanel\nWindowsPanel()",
+    "from helpers.panels import TokensPanel\nTokensPanel()",
     "from helpers.panels import EquivalencePanel\nEquivalencePanel()",
     "from helpers.panels import MemoryPanel\nMemoryPanel()",
 )
 # The panels of the second race, in the order of their cells, and what is pressed.
 BUTTONS = {
     "SteppingPanel": ("forward ▶",),
-    "TimelinePanel": ("leaked", "true mean", "dropped", "divided by k"),
-    "TokenPanel": ("weighted by tokens", "divided by steps"),
+    "WindowsPanel": ("leaked", "true mean", "dropped", "divided by k"),
+    "TokensPanel": ("weighted by tokens", "divided by steps"),
     "EquivalencePanel": ("2", "8", "4"),
     "MemoryPanel": ("mixed", "bfloat16", "float32"),
 }

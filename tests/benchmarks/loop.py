@@ -9,8 +9,10 @@ from collections.abc import Iterator
 import torch
 from torch import nn
 
-from helpers.gradients import accumulate, train
-from helpers.samples import digits, small_convnet
+from helpers.gradients import accumulate
+from helpers.models import small_convnet
+from helpers.samples import digits
+from helpers.subjects.training import train
 from tests.benchmarks.table import Line, in_turn
 
 BATCH, STEPS = 64, 4

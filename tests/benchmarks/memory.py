@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from helpers import memory
 from helpers.memory.measuring import in_words
+from helpers.models import transformer_layer
 from tests.benchmarks.table import Line
 
 WIDTH, LAYERS, HEADS, VOCABULARY, SEQUENCE = 768, 12, 12, 50257, 1024
@@ -35,7 +36,7 @@ class Gpt(nn.Module):
 
 
 def body() -> nn.Sequential:
-    layers = (memory.transformer_layer(WIDTH, HEADS, dtype=torch.float32) for _ in range(LAYERS))
+    layers = (transformer_layer(WIDTH, HEADS, dtype=torch.float32) for _ in range(LAYERS))
     return nn.Sequential(*layers)
 
 

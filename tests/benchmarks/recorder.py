@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import nn
 
+from helpers.models import small_convnet
 from helpers.recorder import record
-from helpers.samples import digits, small_convnet
+from helpers.samples import digits
 from tests.benchmarks.table import Line, in_turn
 
 PASSES, BATCHES, BATCH, STEPS = 3, 28, 64, 4

@@ -11,11 +11,12 @@ from helpers.panels import (
     EquivalencePanel,
     MemoryPanel,
     SteppingPanel,
-    TimelinePanel,
-    TokenPanel,
+    TokensPanel,
     TrainingPanel,
+    WindowsPanel,
 )
-from helpers.panels.training import LEARNING_RATES, OPTIMIZERS
+from helpers.panels.training import LEARNING_RATES
+from helpers.subjects.training import OPTIMIZERS
 from tests.benchmarks.table import Line, in_turn
 
 AIM = 0.020
@@ -36,8 +37,8 @@ def measure() -> Iterator[Line]:
         "CuttingPanel": _cut(CuttingPanel()),
         "TrainingPanel, no setting repeated": _train(TrainingPanel()),
         "SteppingPanel": _through((panel := stepping()).moment, range(panel.moment.max)),
-        "TimelinePanel": _through(TimelinePanel().samples, range(1, 41)),
-        "TokenPanel": _through(TokenPanel().targets[3], range(13)),
+        "WindowsPanel": _through(WindowsPanel().samples, range(1, 41)),
+        "TokensPanel": _through(TokensPanel().targets[3], range(13)),
         "EquivalencePanel, settings repeated": _through(
             EquivalencePanel().accumulation_steps, (1, 2, 4, 8)
         ),

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers.windows import POLICIES, timeline, windows
+from helpers.panels import WindowsPanel
+from helpers.subjects.windows import POLICIES, timeline
 
 GRADIENTS = (1, 10, 100, 1000, 10000)
 
@@ -80,21 +81,6 @@ def test_all_policies_agree_when_nothing_is_left_over(**numbers):
     assert all(run.unused == () for run in runs)
 
 
-@given(st.lists(st.integers(), max_size=30), st.integers(1, 7))
-def test_windows_are_the_items_in_order_and_only_the_last_is_short(items, k):
-    cut = list(windows(iter(items), k))
-    assert [item for window in cut for item in window] == items
-    assert all(len(window) == k for window in cut[:-1])
-    assert all(window for window in cut)
-
-
-def test_windows_draw_nothing_before_it_is_needed():
-    drawn = []
-    items = (drawn.append(i) or i for i in range(100))
-    next(windows(items, 3))
-    assert drawn == [0, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("numbers", "error", "message"),
     [
@@ -111,7 +97,59 @@ def test_bad_numbers_are_named(numbers, error, message):
 
 
 def test_an_unknown_policy_is_named_with_the_known_ones():
-    with pytest.raises(ValueError, match=r"policy must be one of true mean, .*leaked, got 'flush'"):
+    with pytest.raises(
+        ValueError, match=r"policy must be one of 'true mean', .*'leaked', got 'flush'"
+    ):
         timeline(5, 1, 4, 1, "flush")
-    with pytest.raises(ValueError, match=r"accumulation_steps must be .* at least 1, got 0"):
-        list(windows([1], 0))
+
+
+# the panel
+
+
+def assert_windows_panel_is_right(panel):
+    samples, epochs = panel.samples.value, panel.epochs.value
+    places = [
+        (batch.epoch * samples + i, batch.weight * sum(len(b.samples) for b in u.micro_batches))
+        for u in panel.run.updates
+        for batch in u.micro_batches
+        for i in batch.samples
+    ]
+    shares = [dict(places).get(place, 0) for place in range(samples * epochs)]
+    assert panel.run.shares() == pytest.approx(shares)
+    bars = [path.vertices for path in panel.picture.shares.bars.get_paths()]
+    drawn = {i: bar[1][1] for bar in bars for i in range(round(bar[0][0]), round(bar[2][0]))}
+    assert [drawn[place] for place in range(samples * epochs)] == pytest.approx(shares)
+    assert len(panel.picture.steps.get_xdata()) == len(panel.run.updates)
+    crosses = [x - 0.5 for x in panel.picture.shares.crosses.get_xdata()]
+    assert crosses == [place for place, share in enumerate(shares) if share == 0]
+    top = panel.picture.shares.axes.get_ylim()[1]
+    assert max(shares) < top
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_controls_in_any_order_leave_the_windows_panel_right(seed):
+    stays_right(WindowsPanel(), assert_windows_panel_is_right, seed)
+
+
+@pytest.mark.parametrize("policy", ["true mean", "divided by k", "dropped", "carried on", "leaked"])
+def test_all_policies_agree_when_the_samples_divide(policy):
+    panel = WindowsPanel()
+    panel.samples.value, panel.policy.value = 6, policy
+    assert panel.run.shares() == pytest.approx([1] * 12)
+
+
+def test_the_targets_of_the_windows_panel_have_the_answers_given():
+    panel = WindowsPanel()
+    with panel.hold():
+        panel.samples.value, panel.batch_size.value = 26, 4
+    assert panel.run.shares() == pytest.approx(([1] * 24 + [1 / 3] * 2) * 2)
+    with panel.hold():
+        panel.batch_size.value, panel.accumulation_steps.value = 1, 6
+        panel.policy.value = "leaked"
+    most = 0
+    for panel.samples.value in range(1, 41):
+        most = max([most, *(update.total_weight for update in panel.run.updates)])
+    assert most == pytest.approx(11 / 6)
+    with panel.hold():
+        panel.samples.value, panel.policy.value = 5, "dropped"
+    assert panel.run.updates == ()

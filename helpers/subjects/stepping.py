@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from helpers.samples import whole_number
+from helpers import checks
+from helpers.models import micro_batch_model
 
 Loop = Callable[[nn.Module, torch.optim.Optimizer, Sequence[Tensor], int], object]
 
@@ -38,14 +39,6 @@ def source_lines(loop: Loop) -> list[str]:
     return textwrap.dedent(inspect.getsource(loop)).rstrip().splitlines()
 
 
-def micro_batch_model(weights: int = 1) -> nn.Linear:
-    """Weights of 0, no bias: for inputs c the output is the sum of c * weight, its gradient c."""
-    whole_number("weights", weights, 1)
-    model = nn.utils.skip_init(nn.Linear, weights, 1, bias=False)
-    nn.init.zeros_(model.weight)
-    return model
-
-
 def step_through(
     loop: Loop, micro_gradients: Sequence[float], accumulation_steps: int, lr: float = 1.0
 ) -> list[Moment]:
@@ -61,7 +54,7 @@ def step_through(
     Raises:
         ValueError: no micro-batch is given, or the loop runs over 5,000 lines.
     """
-    whole_number("accumulation_steps", accumulation_steps, 1)
+    checks.whole_number("accumulation_steps", accumulation_steps, 1)
     if not micro_gradients:
         raise ValueError("micro_gradients must hold at least one number, got none")
     model = micro_batch_model()

@@ -1,5 +1,4 @@
 import itertools
-import random
 
 import pytest
 import torch
@@ -8,16 +7,17 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from helpers.gradients import compare, flat_gradient
-from helpers.panels import TokenPanel
-from helpers.tokens import (
+from helpers.models import tiny_language_model
+from helpers.panels import TokensPanel
+from helpers.subjects.tokens import (
     IGNORED,
     count_targets,
     pad,
     sequences,
     target_gradients,
-    tiny_language_model,
     token_loss,
 )
+from tests.subjects.panels import stays_right
 
 
 def gradient(model, batches, rule="tokens"):
@@ -156,7 +156,7 @@ def test_bad_input_is_named(call, error, message):
 
 @pytest.fixture(scope="module")
 def shared_panel():
-    return TokenPanel()
+    return TokensPanel()
 
 
 @pytest.fixture
@@ -199,54 +199,47 @@ def test_the_panels_error_is_what_autograd_measures(panel, rule):
     panel.rule.value = rule
     panel.gaps[1].value = False
     panel.targets[7].value = panel.targets[6].value = 0
-    assert panel.error == pytest.approx(measured_error(panel), abs=1e-5)
+    assert panel.window.error == pytest.approx(measured_error(panel), abs=1e-5)
 
 
-def test_controls_in_any_order_leave_the_token_panel_right(panel):
-    chance = random.Random(0)
-    before = [len(axes.get_children()) for axes in panel.picture.figure.axes]
-    for _ in range(80):
-        control = chance.choice(panel.controls)
-        if control in panel.targets:
-            control.value = chance.choice([0, 0, 1, 5, 12])
-        elif control in panel.gaps:
-            control.value = not control.value
-        else:
-            control.value = chance.choice(["means", "sequences", "tokens"])
-        total = sum(slider.value for slider in panel.targets)
-        assert len(panel.shares) == total
-        bars = [path.vertices for path in panel.picture.shares.bars.get_paths()]
-        drawn = [b[1][1] for b in bars for _ in range(round(b[2][0] - b[0][0]))]
-        assert drawn == pytest.approx(panel.shares)
-        (error,) = panel.picture.error.get_paths()
-        assert error.vertices[1][1] == pytest.approx(panel.error)
-        assert panel.loss_is_nan == ("the loss is NaN" in panel.table.closing or not total)
-        if panel.rule.value == "tokens" and total:
-            assert panel.error < 1e-5
-    assert [len(axes.get_children()) for axes in panel.picture.figure.axes] == before
+def assert_tokens_panel_is_right(panel):
+    total = sum(slider.value for slider in panel.targets)
+    assert len(panel.window.shares) == total
+    bars = [path.vertices for path in panel.picture.shares.bars.get_paths()]
+    drawn = [b[1][1] for b in bars for _ in range(round(b[2][0] - b[0][0]))]
+    assert drawn == pytest.approx(panel.window.shares)
+    (error,) = panel.picture.error.get_paths()
+    assert error.vertices[1][1] == pytest.approx(panel.window.error)
+    assert panel.window.loss_is_nan == ("the loss is NaN" in panel.table.closing or not total)
+    if panel.rule.value == "tokens" and total:
+        assert panel.window.error < 1e-5
+
+
+def test_controls_in_any_order_leave_the_tokens_panel_right(panel):
+    stays_right(panel, assert_tokens_panel_is_right, seed=0)
 
 
 def test_the_targets_of_the_token_panel_have_the_answers_given(panel):
     for slider, value in zip(panel.targets, (3, 4, 5, 2, 1, 6, 7, 0), strict=True):
         slider.value = value
-    assert panel.error < 1e-5  # 7 targets in each micro-batch
+    assert panel.window.error < 1e-5  # 7 targets in each micro-batch
     with panel.hold():
         for slider, value in zip(panel.targets, (1, 0, 12, 12, 12, 12, 12, 12), strict=True):
             slider.value = value
-    assert max(panel.shares) > 5
+    assert max(panel.window.shares) > 5
     panel.targets[0].value = 0
     for rule, nan in {"means": True, "sequences": True, "tokens": False}.items():
         panel.rule.value = rule
-        assert panel.loss_is_nan == nan
-        assert (panel.error < 1e-5) != nan
+        assert panel.window.loss_is_nan == nan
+        assert (panel.window.error < 1e-5) != nan
 
 
 def test_cut_after_3_5_and_6_by_sequences_is_worse_than_by_steps(panel):
     for i, gap in enumerate(panel.gaps, start=1):
         gap.value = i in (3, 5, 6)
-    assert round(panel.error, 2) == 0.17
+    assert round(panel.window.error, 2) == 0.17
     panel.rule.value = "sequences"
-    assert round(panel.error, 2) == 0.36
+    assert round(panel.window.error, 2) == 0.36
 
 
 def test_a_window_without_any_target_makes_no_step(panel):

@@ -1,10 +1,8 @@
 """Which samples enter which update, and with what weight: what loops do when the data run out."""
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import islice
 
-from helpers.samples import whole_number
+from helpers import checks
 
 POLICIES = {
     "true mean": "step on the short window, every sample weighted alike",
@@ -25,11 +23,15 @@ class MicroBatch:
 
 
 @dataclass(frozen=True)
-class Update:
-    """One optimizer step: the micro-batches in its gradient."""
+class Window:
+    """The micro-batches in the gradient of one update."""
 
     micro_batches: tuple[MicroBatch, ...]
-    epoch: int  # in which it happens
+
+    @property
+    def samples(self) -> int:
+        """How many there are in it."""
+        return sum(len(batch.samples) for batch in self.micro_batches)
 
     @property
     def total_weight(self) -> float:
@@ -41,19 +43,46 @@ class Update:
 class Timeline:
     """All updates of a training run, and the micro-batches that no update used."""
 
-    updates: tuple[Update, ...]
+    samples: int  # in each epoch
+    epochs: int
+    updates: tuple[Window, ...]
     unused: tuple[MicroBatch, ...]
 
+    def place(self, batch: MicroBatch) -> range:
+        """Where its samples are among all those drawn in the run."""
+        before = batch.epoch * self.samples
+        return range(before + batch.samples.start, before + batch.samples.stop)
 
-def windows(items: Iterable, accumulation_steps: int) -> Iterator[list]:
-    """The items in lists of ``accumulation_steps``, the last one as short as it comes out.
+    def shares(self) -> list[float]:
+        """For each sample drawn its weight in fair shares: 1 is fair, 0 unused."""
+        shares = [0.0] * (self.samples * self.epochs)
+        for window in self.updates:
+            for batch in window.micro_batches:
+                for place in self.place(batch):
+                    shares[place] = batch.weight * window.samples
+        return shares
 
-    Works for any iterable, also of unknown length; takes no item before it is needed.
-    """
-    whole_number("accumulation_steps", accumulation_steps, 1)
-    items = iter(items)
-    while window := list(islice(items, accumulation_steps)):
-        yield window
+    def owners(self) -> list[int | None]:
+        """For each sample drawn the number of its update, from 0; None where there is none."""
+        owners: list[int | None] = [None] * (self.samples * self.epochs)
+        for number, window in enumerate(self.updates):
+            for batch in window.micro_batches:
+                for place in self.place(batch):
+                    owners[place] = number
+        return owners
+
+    def batch_ends(self) -> list[int]:
+        """After how many samples each micro-batch ends."""
+        used = [batch for window in self.updates for batch in window.micro_batches]
+        return sorted(self.place(batch).stop for batch in (*used, *self.unused))
+
+    def step_ends(self) -> list[int]:
+        """After how many samples the optimizer steps."""
+        return [self.place(window.micro_batches[-1]).stop for window in self.updates]
+
+    def epoch_ends(self) -> list[int]:
+        """After how many samples each epoch ends."""
+        return [self.samples * (epoch + 1) for epoch in range(self.epochs)]
 
 
 def timeline(
@@ -79,9 +108,8 @@ def timeline(
         "epochs": epochs,
     }
     for name, value in numbers.items():
-        whole_number(name, value, 1)
-    if policy not in POLICIES:
-        raise ValueError(f"policy must be one of {', '.join(POLICIES)}, got {policy!r}")
+        checks.whole_number(name, value, 1)
+    checks.one_of("policy", policy, POLICIES)
 
     updates, unused, held = [], [], []
     for epoch in range(epochs):
@@ -93,11 +121,11 @@ def timeline(
             since_boundary += 1
             last = start == starts[-1]
             if since_boundary == accumulation_steps or (last and policy in _FLUSHING):
-                updates.append(Update(_weighted(held, policy), epoch))
+                updates.append(Window(_weighted(held, policy)))
                 held, since_boundary = [], 0
         if policy == "dropped":
             unused, held = unused + held, []
-    return Timeline(tuple(updates), tuple(unused + held))
+    return Timeline(samples, epochs, tuple(updates), tuple(unused + held))
 
 
 _FLUSHING = ("true mean", "divided by k")

@@ -1,10 +1,14 @@
 import sys
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
 
-from helpers.stepping import micro_batch_model, source_lines, step_through
+from helpers.models import micro_batch_model
+from helpers.panels import SteppingPanel
+from helpers.subjects.stepping import source_lines, step_through
+from tests.subjects.panels import picture_text, stays_right
 
 
 def document_loop(model, optimizer, batches, k):
@@ -120,3 +124,97 @@ def test_a_tracer_that_was_there_is_there_again_also_after_an_error(loop, error,
 def test_bad_input_is_named(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+# the panel
+
+
+def right_loop(model, optimizer, batches, k):
+    optimizer.zero_grad()
+    for i, batch in enumerate(batches):
+        (model(batch).mean() / k).backward()
+        if (i + 1) % k == 0:
+            optimizer.step()
+            optimizer.zero_grad()
+
+
+def clearing_loop(model, optimizer, batches, k):
+    for batch in batches:
+        optimizer.zero_grad()
+        (model(batch).mean() / k).backward()
+
+
+def stepping_panel():
+    loops = {"right": right_loop, "clearing": clearing_loop}
+    return SteppingPanel(loops, (1, 2, 4, 8, 16), accumulation_steps=4)
+
+
+def assert_stepping_panel_is_right(panel):
+    now = panel.runs[panel.loop.value][panel.moment.value]
+    assert panel.now == now
+    heights = [path.vertices[2][1] for path in panel.picture.bars.get_paths()]
+    assert heights == pytest.approx(np.cumsum([part for _, part in now.held]).tolist())
+    lit = [path.vertices[0][1] for path in panel.picture.light.get_paths()]
+    assert lit == ([now.line] if now.line >= 0 else [])
+    source = [text.get_text().replace("\xa0", " ") for text in panel.picture.lines]
+    assert [line for line in source if line] == panel.sources[panel.loop.value]
+    assert f"updates {now.updates}" in picture_text(panel)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_controls_in_any_order_leave_the_stepping_panel_right(seed):
+    stays_right(stepping_panel(), assert_stepping_panel_is_right, seed)
+
+
+def test_back_and_forward_go_line_by_line_and_stop_at_the_ends():
+    panel = stepping_panel()
+    panel.back.click()
+    assert panel.moment.value == 0
+    for line in range(1, 4):
+        panel.forward.click()
+        assert panel.moment.value == line
+    panel.back.click()
+    assert panel.moment.value == 2
+    panel.moment.value = panel.moment.max
+    panel.forward.click()
+    assert panel.moment.value == panel.moment.max
+
+
+def test_another_loop_starts_from_its_first_line_with_its_own_length():
+    panel = stepping_panel()
+    panel.moment.value = panel.moment.max
+    panel.loop.value = "clearing"
+    assert (panel.moment.value, panel.moment.max) == (0, len(panel.runs["clearing"]) - 1)
+
+
+def long_loop(model, optimizer, batches, k):
+    """A loop
+
+    of
+
+    more
+
+    lines
+
+    than
+
+    fit,
+
+    that
+
+    is
+
+    17
+    """
+
+
+@pytest.mark.parametrize(
+    ("loops", "message"),
+    [
+        ({}, "loops must hold at least one loop, got none"),
+        ({"long": long_loop}, "loops must have at most 16 lines, got 19 in 'long'"),
+    ],
+)
+def test_loops_that_can_not_be_shown_are_refused(loops, message):
+    with pytest.raises(ValueError, match=message):
+        SteppingPanel(loops, (1, 2), 2)

@@ -1,0 +1,77 @@
+"""What each sequence, token or sample counts when micro-batches are unequal."""
+
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+from matplotlib.artist import Artist
+from matplotlib.collections import PolyCollection
+
+from helpers.figures.drawing import RULE_COLOURS, STYLE, UNSCALED, new_figure, number
+from helpers.figures.pictures import MovingPicture, Picture, Table
+from helpers.figures.shares import ShareBars
+
+
+class TokensPicture(MovingPicture):
+    """A bar for every sequence, as wide as it has targets and as high as each of them counts.
+
+    Beside it the error of the gradient, in parts of the full batch's length.
+    """
+
+    size = (9.0, 3.1)
+
+    def draw(self) -> None:
+        axes = self.figure.add_axes([0.07, 0.17, 0.76, 0.7])
+        axes.set(xlabel="targets, sequence by sequence", ylabel="weight, 1 is fair")
+        self.shares = ShareBars(axes, heights=(2.2, 5, 10, 25, 100))
+        self.verdict = axes.set_title("")
+        beside = self.figure.add_axes([0.91, 0.17, 0.08, 0.7])
+        beside.set(xlim=(0, 1), ylim=(0, 1.5), xticks=[], yticks=[0, 0.5, 1, 1.5])
+        beside.set_title("error")
+        self.error = beside.add_collection(PolyCollection([], facecolors=UNSCALED))
+
+    def update(
+        self,
+        shares: Sequence[float],
+        belongs: Sequence[int],
+        sequence_ends: Sequence[int],
+        error: float,
+        verdict: str,
+    ) -> None:
+        """Show a window.
+
+        Args:
+            shares: what each target counts, in fair shares.
+            belongs: the number of each target's micro-batch.
+            sequence_ends: after how many targets each sequence ends.
+            error: length of the gradient's error over the full-batch gradient's length.
+            verdict: one line on it.
+        """
+        self.shares.set(shares, belongs, sequence_ends)
+        self.error.set_verts([[(0, 0), (0, error), (1, error), (1, 0)]])
+        self.verdict.set_text(verdict)
+
+    @property
+    def moving(self) -> list[Artist]:
+        return [*self.shares.artists, self.error, self.verdict]
+
+
+def weight_bars(title: str, rules: Mapping[str, Sequence[float]]) -> Picture:
+    """What each sample counts under each rule, side by side; the table has all weights.
+
+    Args:
+        title: what the picture shows; begins the alt text.
+        rules: for each rule's name the weights of the samples, in order.
+    """
+    with matplotlib.rc_context(STYLE):
+        figure = new_figure(9, 2.6)
+        all_axes = figure.subplots(1, len(rules), sharey=True, squeeze=False)[0]
+        for axes, (rule, weights) in zip(all_axes, rules.items(), strict=True):
+            axes.bar(range(1, len(weights) + 1), weights, color=RULE_COLOURS[rule], width=0.8)
+            axes.axhline(1 / len(weights), color="#000000", lw=1.6, ls=(0, (4, 2)))
+            axes.set(title=rule, xlabel="sample", xticks=range(1, len(weights) + 1))
+        all_axes[0].set_ylabel("weight")
+        figure.tight_layout()
+    rows = [(rule, *(number(w, 3) for w in weights)) for rule, weights in rules.items()]
+    samples = map(str, range(1, len(rows[0])))
+    alt = "; ".join(f"{rule}: {', '.join(weights)}" for rule, *weights in rows)
+    return Picture(figure, f"{title}. {alt}", Table(("weight of sample", *samples), tuple(rows)))
