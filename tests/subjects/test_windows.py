@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from helpers.panels import WindowsPanel
 from helpers.subjects.windows import POLICIES, timeline
+from tests.subjects.panels import stays_right
 
 GRADIENTS = (1, 10, 100, 1000, 10000)
 
