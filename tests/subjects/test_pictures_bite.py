@@ -1,0 +1,46 @@
+"""The checks of every picture see what they are there to see."""
+
+import pytest
+
+from helpers.figures.pictures import MovingPicture
+from tests.subjects.pictures import complaints
+
+
+class OnePoint(MovingPicture):
+    """A named point and two texts, all in view."""
+
+    size = (4.0, 3.0)
+
+    def draw(self):
+        self.axes = self.figure.add_axes([0.2, 0.2, 0.7, 0.7])
+        self.axes.set(xlim=(0, 1), ylim=(0, 1))
+        (self.point,) = self.axes.plot([0.5], [0.5], "o", label="measured")
+        self.axes.legend(loc="upper left")
+        self.text = self.axes.text(0.5, 0.3, "a text", ha="center")
+        self.other = self.axes.text(0.5, 0.1, "another", ha="center")
+
+    @property
+    def moving(self):
+        return [self.point, self.text]
+
+
+def test_a_readable_picture_has_no_complaint():
+    assert complaints(OnePoint()) == []
+
+
+FAULTS = {
+    "text beyond the edge": (lambda p: p.text.set_x(1.1), "'a text' is cut off"),
+    "text on text": (lambda p: p.text.set_y(0.12), "'a text' lies on 'another'"),
+    "point beyond the axes": (lambda p: p.point.set_data([1.1], [0.5]), "beyond its axes"),
+    "limits before the point": (lambda p: p.axes.set_ylim(0, 0.4), "beyond its axes"),
+    "no label": (lambda p: p.point.set_label("_hidden"), "has no label"),
+    "label not shown": (lambda p: p.point.set_label("predicted"), "'predicted' is nowhere"),
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_a_fault_is_complained_about(fault):
+    picture = OnePoint()
+    plant, complaint = FAULTS[fault]
+    plant(picture)
+    assert complaint in " ".join(complaints(picture))
