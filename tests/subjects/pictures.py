@@ -38,9 +38,11 @@ def complaints(picture: MovingPicture) -> list[str]:
 
 def text_extents(picture: MovingPicture) -> list[tuple[str, Bbox]]:
     """Every text that is drawn, and where, in pixels from the lower left."""
+    before = picture.figure.canvas
     canvas = FigureCanvasAgg(picture.figure)
     renderer = canvas.get_renderer()
     canvas.draw()
+    picture.figure.set_canvas(before)
     texts = [*picture.figure.texts, *itertools.chain(*map(texts_of, picture.figure.axes))]
     return [
         (text.get_text(), text.get_window_extent(renderer))
