@@ -5,9 +5,11 @@ that were alive at once, ``memory.at_peak`` what they were. Inside ``fake()`` th
 models of any size, for nothing is allocated. ``plan(...)`` cuts a batch to fit a budget.
 """
 
-from helpers.memory.faking import fake, measure_fake
-from helpers.memory.measuring import CATEGORIES, Memory, SavedTensor, measure
-from helpers.memory.planning import DoesNotFit, Plan, accumulated_update, plan
+from helpers.memory.faking import fake
+from helpers.memory.measuring import measure
+from helpers.memory.planning import DoesNotFit, Plan, plan
+from helpers.memory.tally import CATEGORIES, Memory, SavedTensor
+from helpers.memory.trying import accumulated_update
 
 __all__ = [
     "CATEGORIES",
@@ -18,6 +20,5 @@ __all__ = [
     "accumulated_update",
     "fake",
     "measure",
-    "measure_fake",
     "plan",
 ]

@@ -5,14 +5,22 @@ storages come and go as for real, and a model far larger than the machine can be
 """
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import torch
 from torch import Tensor, nn
 from torch._subclasses.fake_tensor import FakeCopyMode, FakeTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 
-from helpers.memory.measuring import Memory, measure
+aten = torch.ops.aten
+# These reduce their element-wise result in its own storage, which the scalar goes on holding.
+REDUCED_IN_PLACE = (
+    aten.mse_loss.default,
+    aten.smooth_l1_loss.default,
+    aten.binary_cross_entropy.default,
+    aten.soft_margin_loss.default,
+)
 
 
 @contextmanager
@@ -24,27 +32,23 @@ def fake() -> Iterator[FakeTensorMode]:
     device that this machine lacks, nor the fused kernel of an LSTM on a CPU, which keeps more.
     """
     cuda = range(torch.cuda.device_count()) if torch.cuda.is_initialized() else ()
-    with torch.random.fork_rng(devices=cuda), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+    with (
+        torch.random.fork_rng(devices=cuda),
+        FakeTensorMode(allow_non_fake_inputs=True) as mode,
+        _StoragesAsHeld(),
+    ):
         yield mode
 
 
-def measure_fake(
-    build: Callable[[], tuple[nn.Module, torch.optim.Optimizer | None]],
-    step: Callable[[nn.Module, torch.optim.Optimizer | None], object],
-    device: torch.device | str | None = None,
-) -> Memory:
-    """What ``step(model, optimizer)`` would need for what ``build()`` returns; none is allocated.
+class _StoragesAsHeld(TorchDispatchMode):
+    """Makes a fake result's storage as large as the real kernel leaves it."""
 
-    Both run under :func:`fake`: ``build`` makes model and optimizer as always, ``step`` makes its
-    batch and computes. Neither can ask a tensor for its values.
-    """
-    with fake():
-        model, optimizer = build()
-        if optimizer is not None:
-            same_kernels(optimizer)
-        with measure(model, optimizer, device=device) as memory:
-            step(model, optimizer)
-    return memory
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        if func in REDUCED_IN_PLACE and out.dim() == 0:
+            elements = torch.broadcast_shapes(args[0].shape, args[1].shape).numel()
+            out.untyped_storage().resize_(elements * out.element_size())
+        return out
 
 
 def fake_copy(module: nn.Module, device: torch.device, mode: FakeTensorMode) -> nn.Module:
