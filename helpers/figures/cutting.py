@@ -22,6 +22,8 @@ from helpers.figures.drawing import (
 )
 from helpers.figures.pictures import MovingPicture
 
+ANY_SCALING = "#777777"
+
 
 class CuttingPicture(MovingPicture):
     """Eight samples cut into micro-batches, and how the micro-batches' gradients add up.
@@ -55,7 +57,7 @@ class CuttingPicture(MovingPicture):
             [(x - 0.44, 0.45), (x + 0.44, 0.45), (x + 0.44, 0.85), (x - 0.44, 0.85)]
             for x in centres
         ]
-        self.tiles = axes.add_collection(PolyCollection(boxes, linewidths=1.6))
+        self.tiles = axes.add_collection(PolyCollection(boxes, linewidths=1.6, label="L₁"))
         for i, (x, loss) in enumerate(zip(centres, self.losses, strict=True)):
             axes.text(
                 x,
@@ -74,10 +76,14 @@ class CuttingPicture(MovingPicture):
         axes.set(xticks=range(-15, 20, 5), yticks=range(-10, 10, 5))
         axes.set(xlabel="∂/∂weight", ylabel="∂/∂bias", title="each sample's gradient")
         _zero_lines(axes)
-        self.sample_arrows = Arrows(axes, 1.6)
+        self.sample_arrows = _named(Arrows(axes, 1.6), axes.get_title())
         for i, (u, v) in enumerate(self.gradients):
             far = np.hypot(u, v)
-            axes.text(u + 1.2 * u / far, v + 1.2 * v / far, str(i + 1), ha="center", va="center")
+            ahead, beside = np.array([u, v]) / far, np.array([-v, u]) / far
+            # Ahead of the tip, or beside it where a longer arrow runs on the same way.
+            covered = (self.gradients @ ahead > far) & (self.gradients @ beside == 0)
+            x, y = (u, v) + 1.2 * (beside if covered.any() else ahead)
+            axes.text(x, y, str(i + 1), ha="center", va="center")
 
     def _draw_sum(self) -> None:
         self.zoom = None
@@ -86,14 +92,21 @@ class CuttingPicture(MovingPicture):
         axes.set_title("micro-batch gradients, tip to tail")
         _zero_lines(axes)
         self.verdict = axes.text(0.5, 0.94, "", ha="center", va="center", transform=axes.transAxes)
-        self.sum_arrow = Arrows(axes, 7, zorder=1)
-        self.micro_arrows = Arrows(axes, 2.6)
-        self.full_arrow = Arrows(axes, 1.6, zorder=4)
-        (self.tip,) = axes.plot([], [], "o", ms=13, mfc="none", mew=2, zorder=5)
-        full = Line2D([], [], **FULL_BATCH_LINE, label="full batch")
-        ring = Line2D([], [], color="#777777", marker="o", mfc="none", mew=2, ls="", ms=9)
-        ring.set_label("accumulated")
-        axes.legend(handles=[full, ring], loc="right", bbox_to_anchor=(1.02, 0.6), fontsize=9)
+        self.sum_arrow = _named(Arrows(axes, 7, zorder=1), "accumulated")
+        self.micro_arrows = _named(Arrows(axes, 2.6), "micro-batch gradients")
+        self.full_arrow = _named(Arrows(axes, 1.6, zorder=4), "full batch")
+        ring = {"marker": "o", "mfc": "none", "mew": 2}
+        (self.tip,) = axes.plot([], [], **ring, ls="", ms=13, zorder=5, label="accumulated")
+        full = Line2D([], [], **FULL_BATCH_LINE)
+        # The legend stands still, so the sum is grey there: its colour follows the scaling.
+        arrow = Line2D([], [], color=pale(ANY_SCALING), lw=7, solid_capstyle="butt")
+        ring = Line2D([], [], color=ANY_SCALING, **ring, ls="", ms=9)
+        axes.legend(
+            handles=[full, (arrow, ring)],
+            labels=["full batch", "accumulated"],
+            loc="lower left",  # where the fewest of all cuts lead
+            fontsize=9,
+        )
 
     def update(
         self,
@@ -163,6 +176,13 @@ class CuttingPicture(MovingPicture):
         arrows = (self.sample_arrows, self.sum_arrow, self.micro_arrows, self.full_arrow)
         shapes = [artist for arrow in arrows for artist in arrow.artists]
         return [self.tiles, *self.shares, *shapes, self.tip, self.verdict]
+
+
+def _named(arrows: Arrows, name: str) -> Arrows:
+    """The arrows, each part under the name that stands in the picture."""
+    for artist in arrows.artists:
+        artist.set_label(name)
+    return arrows
 
 
 def _zero_lines(axes: Axes) -> None:

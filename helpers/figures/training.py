@@ -13,6 +13,7 @@ from helpers.figures.drawing import (
     FULL_BATCH_LINE,
     SCALED,
     SCALING_COLOURS,
+    SCALING_NAMES,
     STYLE,
     UNSCALED,
     WEIGHTED,
@@ -20,6 +21,8 @@ from helpers.figures.drawing import (
     number,
 )
 from helpers.figures.pictures import MovingPicture, Picture, Table
+
+RUN_LINE = {"marker": "o", "lw": 2, "ms": 4}
 
 
 class TrainingPicture(MovingPicture):
@@ -42,18 +45,29 @@ class TrainingPicture(MovingPicture):
         path = self.figure.add_axes([0.07, 0.12, 0.39, 0.79])
         loss_contours(path, self.surface)
         norms = self.figure.add_axes([0.56, 0.57, 0.43, 0.34])
-        norms.set(yscale="log", ylim=(0.05, 2000), xticklabels=[], title="gradient norm")
+        norms.set(yscale="log", xticklabels=[], title="gradient norm")
         losses = self.figure.add_axes([0.56, 0.12, 0.43, 0.34])
-        losses.set(yscale="log", ylim=(0.9, 2000), xlabel="update", title="loss")
+        losses.set(yscale="log", xlabel="update", title="loss")
         self.axes = (path, norms, losses)
         for axes in (norms, losses):
             axes.set(xlim=(0.7, self.updates + 0.3), xticks=range(1, self.updates + 1))
             axes.minorticks_off()
-        self.full = [axes.plot([], [], **FULL_BATCH_LINE)[0] for axes in self.axes]
-        self.run = [axes.plot([], [], "o-", lw=2, ms=4)[0] for axes in self.axes]
-        handles = [Line2D([], [], **FULL_BATCH_LINE, label="full batch")]
-        path.legend(handles=handles, loc="lower left", fontsize=9)
+        # Above the run, which often is the same and would hide it.
+        self.full = [axes.plot([], [], **FULL_BATCH_LINE, zorder=3)[0] for axes in self.axes]
+        self.run = [axes.plot([], [], **RUN_LINE)[0] for axes in self.axes]
         self.verdict = path.set_title("")
+        self._draw_key(path)
+
+    def _draw_key(self, axes: Axes) -> None:
+        """A legend by hand: what it says of the run changes, and a Legend would stand still."""
+        drawn = [
+            (
+                axes.plot([0.03, 0.075, 0.12], [y] * 3, **look, transform=axes.transAxes)[0],
+                axes.text(0.145, y, "", va="center", fontsize=9, transform=axes.transAxes),
+            )
+            for y, look in ((0.1, FULL_BATCH_LINE), (0.045, RUN_LINE))
+        ]
+        (_, self.full_name), (self.run_sample, self.run_name) = drawn
 
     def update(self, full, run, scaling: str, verdict: str) -> None:
         """Show a run beside the full batch's; ``scaling`` chooses its colour.
@@ -61,18 +75,73 @@ class TrainingPicture(MovingPicture):
         Both are records of ``losses`` and ``gradient_norms``, one number for each update, and
         ``weights``, shape (updates + 1, 2), the start first.
         """
-        for lines, shown in ((self.full, full), (self.run, run)):
+        for lines, shown, name, text in (
+            (self.full, full, "full batch", self.full_name),
+            (self.run, run, SCALING_NAMES[scaling], self.run_name),
+        ):
             counted = range(1, len(shown.losses) + 1)
-            lines[0].set_data(*np.asarray(shown.weights).T)
+            text.set_text(name + self._walk(lines[0], np.asarray(shown.weights, float)))
             lines[1].set_data(counted, shown.gradient_norms)
             lines[2].set_data(counted, shown.losses)
-        for line in self.run:
+            for line in lines:
+                line.set_label(name)
+        self.run_sample.set_label(SCALING_NAMES[scaling])
+        for line in (*self.run, self.run_sample):
             line.set_color(SCALING_COLOURS[scaling])
         self.verdict.set_text(verdict)
+        _, norms, losses = self.axes
+        norms.set_ylim(_decades([*full.gradient_norms, *run.gradient_norms], 0.05, 2000))
+        losses.set_ylim(_decades([*full.losses, *run.losses], 0.9, 2000))
+
+    def _walk(self, line: Line2D, weights: np.ndarray) -> str:
+        """Show as much of a path as lies on the map, and say how much does not."""
+        low, high = np.transpose([line.axes.get_xlim(), line.axes.get_ylim()])
+        shown, given = clipped(weights, low, high)
+        line.set_data(*shown.T)
+        line.set_markevery(given)
+        off = len(weights) - len(given)
+        return f", {off} of {self.updates} off the map" if off else ""
 
     @property
     def moving(self) -> list[Artist]:
-        return [*self.run, *self.full, self.verdict]
+        key = (self.full_name, self.run_name, self.run_sample)
+        return [*self.run, *self.full, *key, self.verdict]
+
+
+def clipped(points: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, list[int]]:
+    """A line through ``points`` less what lies outside the box from ``low`` to ``high``.
+
+    Returns:
+        The points of what is left, NaN between two pieces; and which of them were given, the
+        others being where the line crosses the box's edge.
+    """
+    inside = ((low <= points) & (points <= high)).all(1)
+    kept, given = [], []
+    for i, point in enumerate(points):
+        if i:
+            start, along = points[i - 1], point - points[i - 1]
+            along = np.where(along == 0, np.finfo(float).tiny, along)
+            with np.errstate(over="ignore"):
+                edges = np.sort([(low - start) / along, (high - start) / along], axis=0)
+            enter, leave = edges[0].max(), edges[1].min()  # as shares of the way to this point
+            if max(enter, 0) < min(leave, 1):
+                # A step of 1e12 rounds its crossings to points beside the edge: back onto it.
+                first, last = np.clip(start + np.array([[enter], [leave]]) * along, low, high)
+                kept += [] if inside[i - 1] else [np.full(2, np.nan), first]
+                kept += [] if inside[i] else [last]
+        if inside[i]:
+            given.append(len(kept))
+            kept.append(point)
+    return np.array(kept, float).reshape(-1, 2), given
+
+
+def _decades(values: Sequence[float], low: float, high: float) -> tuple[float, float]:
+    """Limits of a logarithmic axis, in wide steps: ticks are drawn anew for each set of limits."""
+    if min(values) < low:
+        low = 100.0 ** np.floor(np.log(min(values)) / np.log(100))
+    if max(values) > high:
+        high = 1e6 ** np.ceil(np.log(max(values)) / np.log(1e6))
+    return low, high
 
 
 def loss_contours(axes: Axes, surface) -> None:
