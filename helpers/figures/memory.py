@@ -1,5 +1,6 @@
 """Lesson 06: what fills the memory, and what a split costs in time."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib
@@ -7,7 +8,7 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.collections import PolyCollection
 
-from helpers.figures.drawing import STYLE, new_figure, number
+from helpers.figures.drawing import FULL_BATCH_LINE, STYLE, new_figure, number
 from helpers.figures.pictures import MovingPicture, Picture, Table
 
 PART_COLOURS = {
@@ -19,23 +20,38 @@ PART_COLOURS = {
 }
 
 
+STEPS = (2, 3, 4, 5, 6, 8, 10, 12, 16, 20, 25)  # GiB between ticks, of which there are four
+UPDATE_TIME = "time of an update"
+
+
 class MemoryPicture(MovingPicture):
     """What fills the memory as one bar against the budget, and the time of each split beside it."""
 
-    size = (9.0, 3.0)
+    size = (9.0, 3.2)
 
     def draw(self) -> None:
-        self.axes = axes = self.figure.add_axes([0.03, 0.17, 0.55, 0.62])
-        axes.set(xlabel="GiB", ylim=(0, 1.25), yticks=[])
-        self.bars = axes.add_collection(PolyCollection([], edgecolors="#555555"))
-        (self.budget,) = axes.plot([], [], color="#000000", lw=1.6, ls=(0, (4, 2)))
-        self.names = [axes.text(0, 1.06, "", ha="center", fontsize=9) for _ in PART_COLOURS]
-        self.verdict = axes.set_title("", loc="left")
-        self.beside = times = self.figure.add_axes([0.66, 0.17, 0.33, 0.62])
-        times.set(xlabel="micro-batch", title="time of an update, largest = 1", xscale="log")
-        times.set(ylim=(0.9, 1.35), yticks=[1, 1.1, 1.2, 1.3])
-        (self.times,) = times.plot([], [], "o-", color="#0072B2", ms=4)
-        (self.chosen,) = times.plot([], [], "o", ms=12, mfc="none", mew=2, color="#000000")
+        self.axes = axes = self.figure.add_axes([0.03, 0.16, 0.55, 0.59])
+        axes.set(xlabel="GiB", ylim=(0, 1.05), yticks=[])
+        self.bars = {
+            part: axes.add_collection(
+                PolyCollection([], facecolors=colour, edgecolors="#555555", label=part)
+            )
+            for part, colour in PART_COLOURS.items()
+        }
+        (self.budget,) = axes.plot([], [], label="budget", **FULL_BATCH_LINE)
+        self.verdict = axes.set_title("", loc="left", pad=25)
+        look = {"handlelength": 1.2, "handletextpad": 0.4, "columnspacing": 1.1}
+        axes.legend(
+            loc="lower left", bbox_to_anchor=(0, 0.99), ncols=6, fontsize=9, borderpad=0.2, **look
+        )
+        self.beside = times = self.figure.add_axes([0.68, 0.16, 0.31, 0.59])
+        times.set_title(f"{UPDATE_TIME}, one batch = 1", loc="right", fontsize=10)
+        times.set(xlabel="micro-batch", xscale="log")
+        times.set(ylim=(0.9, 1.6), yticks=[1, 1.1, 1.2, 1.3, 1.4, 1.5])
+        (self.times,) = times.plot([], [], "o-", color="#0072B2", ms=4, label=UPDATE_TIME)
+        ring = {"ms": 12, "mfc": "none", "mew": 2, "color": "#000000"}
+        (self.chosen,) = times.plot([], [], "o", label="the plan", **ring)
+        times.legend(handles=[self.chosen], loc="upper right", fontsize=9, borderpad=0)
         times.minorticks_off()
 
     def update(
@@ -49,40 +65,33 @@ class MemoryPicture(MovingPicture):
         """Show a plan.
 
         Args:
-            parts: GiB of each part of ``PART_COLOURS``, in its order.
+            parts: GiB of each part of ``PART_COLOURS``, in the order in which they are stacked.
             budget: in GiB; a dashed line.
-            times: for each micro-batch that fits the time of an update, the largest taking 1.
+            times: for each micro-batch that fits the time of an update, of one batch 1.
             chosen: the micro-batch of the plan, or None where nothing fits.
             verdict: one line on the plan.
         """
         ends = np.cumsum(list(parts.values()))
-        starts = ends - list(parts.values())
-        full = max(ends[-1], budget)
-        reach = next((r for r in (8, 16, 32, 64, 128) if full < 1.02 * r), 128)
-        self.axes.set(xlim=(0, reach), xticks=np.linspace(0, reach, 5))
-        self.bars.set_verts(
-            [[(a, 0.1), (b, 0.1), (b, 0.95), (a, 0.95)] for a, b in zip(starts, ends, strict=True)]
-        )
-        self.bars.set_facecolor([PART_COLOURS[part] for part in parts])
-        for text, part, start, end in zip(self.names, parts, starts, ends, strict=True):
-            wide = end - start > 0.13 * reach and end <= reach
-            text.set_text(part if wide else "")
-            text.set_x((start + end) / 2)
-        self.budget.set_data([budget, budget], [0, 1.25])
+        for (part, size), b in zip(parts.items(), ends, strict=True):
+            a = b - size
+            self.bars[part].set_verts([[(a, 0.1), (b, 0.1), (b, 0.95), (a, 0.95)]])
+        self.budget.set_data([budget, budget], [0, 1.05])
+        enough = max(ends[-1], budget) * 1.04
+        step = next((s for s in STEPS if 4 * s >= enough), math.ceil(enough / 4))
+        self.axes.set(xlim=(0, 4 * step), xticks=[i * step for i in range(5)])
         self._show_times(times, chosen)
         self.verdict.set_text(verdict)
 
     def _show_times(self, times: Mapping[int, float], chosen: int | None) -> None:
         self.times.set_data(list(times), list(times.values()))
         self.chosen.set_data([chosen] if chosen else [], [times[chosen]] if chosen else [])
-        largest = max(times, default=1)
-        ticks = [m for m in (1, 4, 16, 64, 256) if m <= max(largest, 4)]
-        self.beside.set(xlim=(0.8, 1.3 * ticks[-1]), xticks=ticks, xticklabels=map(str, ticks))
+        reach = max((4, *times))
+        ticks = [2**i for i in range(int(math.log2(reach)) + 1)]
+        self.beside.set(xlim=(0.75, 1.4 * reach), xticks=ticks, xticklabels=map(str, ticks))
 
     @property
     def moving(self) -> list[Artist]:
-        lines = [self.budget, self.times, self.chosen]
-        return [self.bars, *lines, *self.names, self.verdict]
+        return [*self.bars.values(), self.budget, self.times, self.chosen, self.verdict]
 
 
 def line_through(

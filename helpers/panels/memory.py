@@ -70,9 +70,10 @@ class MemoryPanel(Panel):
 
 def _verdict(split: Split, effective_batch: int) -> str:
     if split.micro_batch is None:
-        largest = max(split.parts, key=split.parts.__getitem__)
-        need = number(sum(split.parts.values()) / GIB, 3)
-        return f"not even one sample fits: it takes {need} GiB, most of it {largest}"
+        most, need = max(split.parts.values()), number(sum(split.parts.values()) / GIB, 3)
+        largest = [part for part, size in split.parts.items() if size == most]
+        named = f"part{'s' if len(largest) > 1 else ''} {', '.join(largest)}"
+        return f"not even one sample fits: it takes {need} GiB, its largest {named}"
     last = effective_batch % split.micro_batch
     short = f", the last of {last}" if last else ""
     cost = number(split.times[split.micro_batch], 3)

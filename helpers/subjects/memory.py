@@ -3,6 +3,7 @@
 What a plan for a budget is made of; :mod:`helpers.memory` measures models that exist.
 """
 
+from bisect import bisect_right
 from dataclasses import dataclass
 
 import torch
@@ -149,7 +150,8 @@ def split_for(
         held = estimate(shape, sequence, micro_batch, precision, optimizer, checkpointing)
         return {**held, "allowance": ALLOWANCE}
 
-    fitting = [m for m in range(1, effective_batch + 1) if sum(parts(m).values()) <= budget]
+    sizes = range(1, effective_batch + 1)
+    fitting = sizes[: bisect_right(sizes, budget, key=lambda m: sum(parts(m).values()))]
     micro_batch = max(fitting, default=None)
     sample = SAMPLE * (RECOMPUTED_FORWARD if checkpointing else 1)
     whole = update_time(effective_batch, effective_batch, LAUNCH, SAMPLE)

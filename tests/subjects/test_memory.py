@@ -1,5 +1,11 @@
+import itertools
+import math
+import re
+from types import SimpleNamespace
+
 import pytest
 import torch
+from matplotlib.colors import to_hex
 from torch import nn
 
 from helpers.figures import line_through
@@ -14,9 +20,11 @@ from helpers.subjects.memory import (
     SHAPES,
     Shape,
     estimate,
+    split_for,
     update_time,
 )
-from tests.subjects.panels import stays_right
+from tests.subjects.panels import stays_right, values
+from tests.subjects.pictures import assert_readable
 
 
 def test_gpt_2_small_has_124_million_parameters():
@@ -81,37 +89,174 @@ def test_bad_input_is_named(arguments, message):
 
 # the panel
 
+# layers, hidden size, heads, vocabulary: of Radford et al., Language Models are Unsupervised
+# Multitask Learners (2019)
+SIZES = {
+    "GPT-2 small": (12, 768, 12, 50257),
+    "GPT-2 medium": (24, 1024, 16, 50257),
+    "GPT-2 large": (36, 1280, 20, 50257),
+    "GPT-2 XL": (48, 1600, 25, 50257),
+}
+# Bytes of a weight, a gradient, a number of optimizer state; bytes of a number in an activation.
+BYTES = {"float32": (4, 4, 4, 4), "mixed": (6, 4, 4, 2), "bfloat16": (2, 2, 2, 2)}
+NUMBERS_KEPT = {"SGD": 0, "SGD, momentum": 1, "Adam": 2}
+COLOURS = {
+    "weights": "#0072b2",
+    "gradients": "#d55e00",
+    "optimizer state": "#cc79a7",
+    "activations": "#56b4e9",
+    "allowance": "#bbbbbb",
+}
+SEQUENCES, BATCHES = (128, 256, 512, 1024, 2048), (1, 2, 4, 8, 16, 32, 64, 128, 256)
+BUDGETS = (4, 8, 12, 16, 24, 40, 80)
 
-def total_with(panel, micro_batch):
-    settings = panel.precision.value, panel.optimizer.value, panel.checkpointing.value
-    shape = SHAPES[panel.model.value]
-    return ALLOWANCE + sum(estimate(shape, panel.sequence.value, micro_batch, *settings).values())
+
+def by_hand(model, sequence, batch, budget, precision, optimizer, checkpointing):
+    """Micro-batch or None, bytes of the parts, and times by micro-batch, in plain arithmetic."""
+    layers, hidden, heads, vocabulary = SIZES[model]
+    weight, gradient, state, width = BYTES[precision]
+    attention_and_mlp = 4 * hidden * (hidden + 1) + 8 * hidden**2 + 5 * hidden
+    parameters = (vocabulary + sequence) * hidden + layers * (attention_and_mlp + 4 * hidden)
+    fixed = {
+        "weights": weight * parameters,
+        "gradients": gradient * parameters,
+        "optimizer state": state * NUMBERS_KEPT[optimizer] * parameters,
+        "activations": 0,
+        "allowance": 1343 * 1024 * 1024,
+    }
+    # Of s·h·(34 + 5·a·s/h) bytes in half precision s·h·(2 + a·s/h) are masks of a byte a number.
+    wide = {2: 34 * hidden + 5 * heads * sequence, 4: 66 * hidden + 9 * heads * sequence}[width]
+    layer = sequence * wide
+    kept = layers * width * sequence * hidden + layer if checkpointing else layers * layer
+    sample = kept + sequence * vocabulary * (width + 4)
+    room = (budget * 1024**3 - sum(fixed.values())) // sample
+    micro_batch = min(batch, room) if room >= 1 else None
+    sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, *([micro_batch] if micro_batch else [])]
+    seconds = 0.1075 * 4 / 3 if checkpointing else 0.1075
+    times = {
+        m: (math.ceil(batch / m) * 0.0215 + batch * seconds) / (0.0215 + batch * 0.1075)
+        for m in sorted(set(sizes))
+        if micro_batch and m <= micro_batch
+    }
+    return micro_batch, {**fixed, "activations": sample * (micro_batch or 1)}, times
+
+
+def spoken(micro_batch, parts, times, batch):
+    """The verdict in words."""
+    if micro_batch is None:
+        largest = ", ".join(p for p, size in parts.items() if size == max(parts.values()))
+        need = f"{sum(parts.values()) / 1024**3:.3g} GiB, its largest part"
+        return f"not even one sample fits: it takes {need}{'s' * (',' in largest)} {largest}"
+    steps, last = math.ceil(batch / micro_batch), batch % micro_batch
+    split = f"{batch} samples as {steps} × {micro_batch}" + (
+        f", the last of {last}" if last else ""
+    )
+    return f"{split}, {times[micro_batch]:.3g} times the time of one batch"
+
+
+def settings(panel):
+    """What the controls say, in the order in which :func:`by_hand` takes it."""
+    sizes = (panel.model, panel.sequence, panel.effective_batch, panel.budget)
+    choices = (panel.precision, panel.optimizer, panel.checkpointing)
+    return [control.value for control in (*sizes, *choices)]
 
 
 def assert_memory_panel_is_right(panel):
-    budget = panel.budget.value * GIB
-    if panel.split.micro_batch is None:
-        assert sum(panel.split.parts.values()) > budget
-        assert panel.split.times == {}
-    else:
-        assert sum(panel.split.parts.values()) <= budget
-        if panel.split.micro_batch < panel.effective_batch.value:
-            assert total_with(panel, panel.split.micro_batch + 1) > budget
-        assert (panel.split.steps - 1) * panel.split.micro_batch < panel.effective_batch.value
-        assert panel.split.steps * panel.split.micro_batch >= panel.effective_batch.value
-        chosen = panel.picture.chosen.get_data()
-        assert [float(v[0]) for v in chosen] == [
-            panel.split.micro_batch,
-            panel.split.times[panel.split.micro_batch],
-        ]
-    widths = [p.vertices[1][0] - p.vertices[0][0] for p in panel.picture.bars.get_paths()]
-    assert widths == pytest.approx([size / GIB for size in panel.split.parts.values()])
-    assert set(panel.picture.budget.get_xdata()) == {panel.budget.value}
+    model, sequence, batch, budget, *rest = settings(panel)
+    micro_batch, parts, times = by_hand(model, sequence, batch, budget, *rest)
+    gib = {part: size / 1024**3 for part, size in parts.items()}
+    verdict = spoken(micro_batch, parts, times, batch)
+    assert_readable(panel.picture)  # first, for drawing writes the ticks' labels
+    assert_bar_is_right(panel.picture, gib, budget)
+    assert_times_are_right(panel.picture, micro_batch, times)
+    assert panel.picture.verdict.get_text() == verdict
+    assert panel.table.heading == ("part", "GiB")
+    assert panel.table.rows == (
+        *((part, f"{size:.3g}") for part, size in gib.items()),
+        ("all", f"{sum(gib.values()):.3g}"),
+    )
+    assert panel.table.closing == verdict
+    assert panel.alt == f"A plan for a memory budget: {verdict}"
+    marks = re.findall("border-left:6px solid (#[0-9A-Fa-f]{6})", panel.screen.value)
+    assert [mark.lower() for mark in marks] == list(COLOURS.values())
 
 
-@pytest.mark.parametrize("seed", range(3))
+def assert_bar_is_right(picture, gib, budget):
+    """Segments from 0 on without a gap, each as wide as its part, under its name and colour."""
+    end = 0
+    assert list(picture.bars) == list(gib)
+    for part, bar in picture.bars.items():
+        (outline,) = (path.vertices[:4] for path in bar.get_paths())
+        start, end = end, end + gib[part]
+        assert outline[:, 0].tolist() == pytest.approx([start, end, end, start])
+        assert outline[:, 1].tolist() == [0.1, 0.1, 0.95, 0.95]
+        assert (bar.get_label(), to_hex(bar.get_facecolor()[0])) == (part, COLOURS[part])
+    legend = picture.axes.get_legend()
+    assert [text.get_text() for text in legend.get_texts()] == [*COLOURS, "budget"]
+    handles = [to_hex(patch.get_facecolor()) for patch in legend.get_patches()]
+    assert handles == list(COLOURS.values())
+    assert list(picture.budget.get_xdata()) == [budget, budget]
+    assert list(picture.budget.get_ydata()) == list(picture.axes.get_ylim())
+    left, right = picture.axes.get_xlim()
+    assert left == 0
+    assert 1.04 * max(end, budget) <= right <= 2.1 * max(end, budget)
+    ticks = picture.axes.get_xticks().tolist()
+    assert ticks == [right * i / 4 for i in range(5)]
+    assert tick_labels(picture.axes.xaxis) == [str(int(tick)) for tick in ticks]
+    assert picture.axes.get_xlabel() == "GiB"
+
+
+def assert_times_are_right(picture, micro_batch, times):
+    axes = picture.beside
+    assert list(picture.times.get_xdata()) == list(times)
+    assert list(picture.times.get_ydata()) == pytest.approx(list(times.values()))
+    ring = [] if micro_batch is None else [(micro_batch, pytest.approx(times[micro_batch]))]
+    assert list(zip(*picture.chosen.get_data(), strict=True)) == ring
+    powers = [m for m in (1, 2, 4, 8, 16, 32, 64, 128, 256) if m <= max(4, micro_batch or 1)]
+    assert axes.get_xticks().tolist() == powers
+    assert tick_labels(axes.xaxis) == [str(m) for m in powers]
+    assert tick_labels(axes.yaxis) == ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"]
+    assert (axes.get_xscale(), axes.get_yscale()) == ("log", "linear")
+    assert axes.get_title(loc="right") == "time of an update, one batch = 1"
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["the plan"]
+
+
+def tick_labels(axis):
+    return [tick.label1.get_text() for tick in axis.get_major_ticks()]
+
+
+def test_every_setting_of_the_memory_panel_has_the_plan_worked_out_by_hand():
+    for setting in itertools.product(
+        SIZES, SEQUENCES, BATCHES, BUDGETS, BYTES, NUMBERS_KEPT, (False, True)
+    ):
+        model, sequence, batch, budget, *rest = setting
+        split = split_for(SHAPES[model], sequence, batch, budget * GIB, *rest)
+        micro_batch, parts, times = by_hand(*setting)
+        assert (split.micro_batch, split.parts, list(split.times)) == (
+            micro_batch,
+            parts,
+            list(times),
+        ), setting
+        assert split.steps == (micro_batch and math.ceil(batch / micro_batch)), setting
+        assert all(math.isclose(split.times[m], time) for m, time in times.items()), setting
+
+
+def test_the_memory_panel_offers_the_settings_that_were_worked_out():
+    offered = [values(control) for control in MemoryPanel().controls]
+    assert offered == [
+        list(SIZES),
+        list(NUMBERS_KEPT),
+        list(SEQUENCES),
+        list(BATCHES),
+        list(BUDGETS),
+        list(BYTES),
+        [False, True],
+    ]
+
+
+@pytest.mark.parametrize("seed", range(2))
 def test_controls_in_any_order_leave_the_memory_panel_right(seed):
-    stays_right(MemoryPanel(), assert_memory_panel_is_right, seed)
+    stays_right(MemoryPanel(), assert_memory_panel_is_right, seed, moves=25)
 
 
 def test_the_targets_of_the_memory_panel_have_the_answers_given():
@@ -154,8 +299,19 @@ def test_the_allowance_is_part_of_what_must_fit():
 def test_a_line_through_points_has_both_in_its_table():
     picture = line_through("Peak", [1, 2], [10, 20], [11, 19], "m")
     assert picture.table.text() == "m          1   2\nmeasured  10  20\nline      11  19"
-    line, points = picture.figure.axes[0].lines
+    (axes,) = picture.figure.axes
+    line, points = axes.lines
+    assert [list(artist.get_xdata()) for artist in (line, points)] == [[1, 2], [1, 2]]
     assert (list(line.get_ydata()), list(points.get_ydata())) == ([11, 19], [10, 20])
+    assert (line.get_linestyle(), points.get_linestyle(), points.get_marker()) == (
+        "--",
+        "None",
+        "o",
+    )
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["line", "measured"]
+    assert (axes.get_title(), axes.get_xlabel(), axes.get_ylim()[0]) == ("Peak", "m", 0)
+    assert picture.alt == "Peak. 1: 10, 2: 20"
+    assert_readable(SimpleNamespace(figure=picture.figure, moving=[line, points]))
 
 
 def test_a_net_that_is_measured_stays_as_it_was():
