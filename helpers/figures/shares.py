@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 
 import numpy as np
-from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.collections import PolyCollection
 
@@ -16,7 +15,7 @@ class ShareBars:
     """How much each sample or token counts, as bars; a dashed line at 1, the fair share.
 
     Args:
-        axes: where to draw.
+        axes: where to draw; its y axis is named here.
         heights: upper limits to choose from, so that few sets of ticks are ever drawn.
     """
 
@@ -24,9 +23,9 @@ class ShareBars:
 
     def __init__(self, axes: Axes, heights: Sequence[float]):
         self.axes, self.heights = axes, heights
-        axes.axhline(1, color="#000000", lw=1.6, ls=(0, (4, 2)), zorder=3)
-        self.bars = axes.add_collection(PolyCollection([], linewidths=0.8))
-        (self.crosses,) = axes.plot([], [], "x", color="#D55E00", ms=6, mew=2, zorder=4)
+        axes.set_ylabel("weight, 1 is fair")
+        axes.axhline(1, color="#000000", lw=1.6, ls=(0, (4, 2)), zorder=3, label="1 is fair")
+        self.bars = axes.add_collection(PolyCollection([], linewidths=0.8, label="weight"))
 
     def set(
         self, shares: Sequence[float], belongs: Sequence[int | None], ends: Sequence[int]
@@ -35,13 +34,13 @@ class ShareBars:
 
         Args:
             shares: what each sample counts, 1 being fair; alike up to each end.
-            belongs: which colour each has; None is marked as unused.
+            belongs: which colour each has; None is drawn white.
             ends: after how many samples each bar ends.
         """
-        width = next(w for w in self.widths if w >= len(shares))
-        top = next(h for h in self.heights if h > max(shares, default=1))
+        width = first_above(len(shares) - 0.5, self.widths)
+        top = first_above(max(shares, default=1), self.heights)
         self.axes.set(xlim=(0, width), ylim=(0, top), xticks=np.linspace(0, width, 6))
-        self.axes.set_yticks([0, 1, 2] if top < 3 else [0, 1, *np.linspace(0, top, 3)[1:]])
+        self.axes.set_yticks(_ticks(top))
         starts = [0, *ends]
         spans = [(start, end) for start, end in zip(starts, ends, strict=False) if start < end]
         self.bars.set_verts(
@@ -50,10 +49,22 @@ class ShareBars:
         owners = [belongs[start] for start, _ in spans]
         colours = [UNUSED if i is None else pale(MICRO_BATCH_COLOURS[i % 4]) for i in owners]
         self.bars.set(facecolors=colours or "none", edgecolors="#555555")
-        unused = [i + 0.5 for i, owner in enumerate(belongs) if owner is None]
-        self.crosses.set_data(unused, [0.12 * top] * len(unused))
         return top
 
-    @property
-    def artists(self) -> list[Artist]:
-        return [self.bars, self.crosses]
+
+def first_above(value: float, limits: Sequence[float]) -> float:
+    """The first of the limits above ``value``; beyond them the last one, doubled until it is."""
+    for limit in limits:
+        if limit > value:
+            return limit
+    limit = limits[-1]
+    while limit <= value:
+        limit *= 2
+    return limit
+
+
+def _ticks(top: float) -> Sequence[float]:
+    """Ticks up to ``top``, the fair share of 1 always among them, none on another's label."""
+    if top < 3:
+        return (0, 1, 2)
+    return (0, 1, top / 2, top) if top < 15 else (1, top / 2, top)

@@ -3,12 +3,13 @@
 from collections.abc import Mapping, Sequence
 
 import matplotlib
+import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.collections import PolyCollection
 
-from helpers.figures.drawing import RULE_COLOURS, STYLE, UNSCALED, new_figure, number
+from helpers.figures.drawing import FULL_BATCH_LINE, RULE_COLOURS, STYLE, UNSCALED, new_figure, number
 from helpers.figures.pictures import MovingPicture, Picture, Table
-from helpers.figures.shares import ShareBars
+from helpers.figures.shares import ShareBars, first_above
 
 
 class TokensPicture(MovingPicture):
@@ -21,13 +22,13 @@ class TokensPicture(MovingPicture):
 
     def draw(self) -> None:
         axes = self.figure.add_axes([0.07, 0.17, 0.76, 0.7])
-        axes.set(xlabel="targets, sequence by sequence", ylabel="weight, 1 is fair")
-        self.shares = ShareBars(axes, heights=(2.2, 5, 10, 25, 100))
+        axes.set_xlabel("targets, sequence by sequence")
+        self.shares = ShareBars(axes, heights=(2.2, 5, 10, 25, 50, 100))
         self.verdict = axes.set_title("")
-        beside = self.figure.add_axes([0.91, 0.17, 0.08, 0.7])
-        beside.set(xlim=(0, 1), ylim=(0, 1.5), xticks=[], yticks=[0, 0.5, 1, 1.5])
-        beside.set_title("error")
-        self.error = beside.add_collection(PolyCollection([], facecolors=UNSCALED))
+        self.beside = self.figure.add_axes([0.91, 0.17, 0.08, 0.7])
+        self.beside.set(xlim=(0, 1), xticks=[], title="error")
+        bar = PolyCollection([], facecolors=UNSCALED, label="error")
+        self.error = self.beside.add_collection(bar)
 
     def update(
         self,
@@ -47,12 +48,14 @@ class TokensPicture(MovingPicture):
             verdict: one line on it.
         """
         self.shares.set(shares, belongs, sequence_ends)
+        top = first_above(error, (1.5, 3, 6))
+        self.beside.set(ylim=(0, top), yticks=np.linspace(0, top, 4))
         self.error.set_verts([[(0, 0), (0, error), (1, error), (1, 0)]])
         self.verdict.set_text(verdict)
 
     @property
     def moving(self) -> list[Artist]:
-        return [*self.shares.artists, self.error, self.verdict]
+        return [self.shares.bars, self.error, self.verdict]
 
 
 def weight_bars(title: str, rules: Mapping[str, Sequence[float]]) -> Picture:
@@ -67,9 +70,12 @@ def weight_bars(title: str, rules: Mapping[str, Sequence[float]]) -> Picture:
         all_axes = figure.subplots(1, len(rules), sharey=True, squeeze=False)[0]
         for axes, (rule, weights) in zip(all_axes, rules.items(), strict=True):
             axes.bar(range(1, len(weights) + 1), weights, color=RULE_COLOURS[rule], width=0.8)
-            axes.axhline(1 / len(weights), color="#000000", lw=1.6, ls=(0, (4, 2)))
+            axes.axhline(1 / len(weights), **FULL_BATCH_LINE, label="fair")
             axes.set(title=rule, xlabel="sample", xticks=range(1, len(weights) + 1))
         all_axes[0].set_ylabel("weight")
+        most = max(weight for weights in rules.values() for weight in weights)
+        all_axes[0].set_ylim(0, 1.3 * most)  # the legend lies above the bars
+        all_axes[0].legend(loc="upper left")
         figure.tight_layout()
     rows = [(rule, *(number(w, 3) for w in weights)) for rule, weights in rules.items()]
     samples = map(str, range(1, len(rows[0])))

@@ -19,13 +19,20 @@ class WindowsPicture(MovingPicture):
     size = (9.0, 3.1)
 
     def draw(self) -> None:
-        axes = self.figure.add_axes([0.07, 0.17, 0.92, 0.7])
-        axes.set(xlabel="samples in the order drawn", ylabel="weight, 1 is fair")
-        self.shares = ShareBars(axes, heights=(2.2, 5, 10))
+        axes = self.figure.add_axes([0.07, 0.17, 0.91, 0.7])
+        axes.set_xlabel("samples in the order drawn", loc="left")
+        self.shares = ShareBars(axes, heights=(2.2, 5, 12))
         self.epochs = axes.add_collection(
             LineCollection([], colors="#777777", linestyles=[(0, (6, 3))], linewidths=1.4)
         )
+        self.epochs.set_label("end of an epoch")
         (self.steps,) = axes.plot([], [], "v", color="#000000", ms=6, zorder=4, clip_on=False)
+        self.steps.set_label("optimizer step")
+        (self.unused,) = axes.plot([], [], "x", color="#D55E00", ms=6, mew=2, zorder=4)
+        self.unused.set_label("unused sample")
+        named = [self.steps, self.epochs, self.unused]
+        beneath = {"loc": "upper right", "bbox_to_anchor": (1, -0.09), "borderpad": 0}
+        axes.legend(handles=named, ncols=3, **beneath)
         self.verdict = axes.set_title("", pad=12)
 
     def update(
@@ -49,8 +56,10 @@ class WindowsPicture(MovingPicture):
         top = self.shares.set(shares, belongs, batch_ends)
         self.epochs.set_segments([[(x, 0), (x, top)] for x in epoch_ends])
         self.steps.set_data(step_ends, [top] * len(step_ends))
+        unused = [i + 0.5 for i, update in enumerate(belongs) if update is None]
+        self.unused.set_data(unused, [0.12 * top] * len(unused))
         self.verdict.set_text(verdict)
 
     @property
     def moving(self) -> list[Artist]:
-        return [*self.shares.artists, self.epochs, self.steps, self.verdict]
+        return [self.shares.bars, self.unused, self.epochs, self.steps, self.verdict]

@@ -69,17 +69,22 @@ class SteppingPanel(Panel):
         name, run = self.loop.value, self.runs[self.loop.value]
         self.now = now = run[self.moment.value]
         lines = self.sources[name]
+        # Negative and positive parts of any moment: one scale for the whole run.
+        reach = tuple(
+            sign * max(sum(max(sign * part, 0) for _, part in moment.held) for moment in run)
+            for sign in (-1, 1)
+        )
         self.picture.update(
             lines,
             now.line,
             now.held,
             self.right,
-            max(moment.gradient for moment in run),
+            reach,
             f".grad {number(now.gradient)}",
             f"weight {number(now.weight)}\nlr {number(now.lr)}\n"
             f"backwards {now.backwards}\nupdates {now.updates}",
         )
-        rows = tuple((f"micro-batch {n}", number(part)) for n, part in now.held)
+        rows = tuple((f"micro-batch {n}" if n else "set by hand", number(part)) for n, part in now.held)
         after = lines[now.line].strip() if now.line >= 0 else "nothing yet"
         closing = f"after “{after}”: .grad {number(now.gradient)}, weight {number(now.weight)}"
         colours = [MICRO_BATCH_COLOURS[(n - 1) % 8] for n, _ in now.held]

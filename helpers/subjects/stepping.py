@@ -1,5 +1,6 @@
 """A training loop run line by line: what ``.grad`` and the weight are after each line."""
 
+import functools
 import inspect
 import sys
 import textwrap
@@ -22,7 +23,7 @@ class Moment:
     """The loop stopped after a line."""
 
     line: int  # of the source, from 0; -1 before the first
-    held: tuple[tuple[int, float], ...]  # (number of the micro-batch, its part of .grad)
+    held: tuple[tuple[int, float], ...]  # (micro-batch, its part of .grad); 0: set by hand
     weight: float
     lr: float
     backwards: int  # so far
@@ -36,7 +37,7 @@ class Moment:
 
 def source_lines(loop: Loop) -> list[str]:
     """The loop as it was written, one string a line, without common indentation."""
-    return textwrap.dedent(inspect.getsource(loop)).rstrip().splitlines()
+    return textwrap.dedent(inspect.getsource(loop).expandtabs(4)).rstrip().splitlines()
 
 
 def step_through(
@@ -71,17 +72,25 @@ def step_through(
 
 
 class _Watch:
-    """Notes a moment whenever a line of the loop is done."""
+    """Notes a moment whenever a line of the loop is done.
+
+    A ``.grad`` of zero may be a cleared one, or parts that add up to zero. So its parts are not
+    deduced from its value: backward passes and calls of ``zero_grad`` are noted when they happen.
+    """
 
     most = 5000
 
     def __init__(self, loop: Loop, model: nn.Module, optimizer: torch.optim.Optimizer):
         self.code, self.weight, self.optimizer = loop.__code__, model.weight, optimizer
-        self.line, self.backwards, self.updates, self.known = -1, 0, 0, 0
+        self.line, self.backwards, self.updates = -1, 0, 0
         self.held: tuple[tuple[int, float], ...] = ()
+        self.known = 0.0  # what .grad held when it was last looked at
         self.moments: list[Moment] = []
-        self.weight.register_post_accumulate_grad_hook(self._backward)
+        self.weight.register_hook(self._arriving)
+        self.weight.register_post_accumulate_grad_hook(self._arrived)
         optimizer.register_step_post_hook(self._updated)
+        for owner in (model, optimizer):
+            owner.zero_grad = self._clearing(owner.zero_grad)
         self._note()
 
     def called(self, frame: FrameType, event: str, argument: Any):
@@ -95,22 +104,40 @@ class _Watch:
             self.line = frame.f_lineno - self.code.co_firstlineno
         return self._passed
 
-    def _backward(self, weight: Tensor) -> None:
+    def _clearing(self, zero_grad: Callable[..., None]) -> Callable[..., None]:
+        @functools.wraps(zero_grad)
+        def clear(*args, **kwargs):
+            zero_grad(*args, **kwargs)
+            self.held, self.known = (), 0.0
+
+        return clear
+
+    def _arriving(self, gradient: Tensor) -> None:
+        self._look()
+
+    def _arrived(self, weight: Tensor) -> None:
         self.backwards += 1
+        now = weight.grad.item()
+        self.held, self.known = (*self.held, (self.backwards, now - self.known)), now
 
     def _updated(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
         self.updates += 1
 
-    def _note(self) -> None:
-        now = 0.0 if self.weight.grad is None else self.weight.grad.item()
-        known = sum(part for _, part in self.held)
-        if now == 0:
+    def _look(self) -> None:
+        """Follow what else became of ``.grad``: gone, set to zero, scaled, or added to."""
+        gradient = self.weight.grad
+        now = 0.0 if gradient is None else gradient.item()
+        if gradient is None or (now == 0 and self.known != 0):
             self.held = ()
-        elif self.backwards > self.known:
-            self.held = (*self.held, (self.backwards, now - known))
-        elif now != known:  # clipped or divided: every part by the same factor
-            self.held = tuple((number, part * now / known) for number, part in self.held)
-        self.known = self.backwards
+        elif now != self.known and self.known == 0:  # no part grew to this
+            self.held = (*self.held, (0, now))
+        elif now != self.known:  # clipped or divided: every part by the same factor
+            factor = now / self.known
+            self.held = tuple((number, part * factor) for number, part in self.held)
+        self.known = now
+
+    def _note(self) -> None:
+        self._look()
         if len(self.moments) == self.most:
             raise ValueError(f"loop must end within {self.most} lines")
         lr = self.optimizer.param_groups[0]["lr"]

@@ -121,7 +121,7 @@ def assert_windows_panel_is_right(panel):
     drawn = {i: bar[1][1] for bar in bars for i in range(round(bar[0][0]), round(bar[2][0]))}
     assert [drawn[place] for place in range(samples * epochs)] == pytest.approx(shares)
     assert len(panel.picture.steps.get_xdata()) == len(panel.run.updates)
-    crosses = [x - 0.5 for x in panel.picture.shares.crosses.get_xdata()]
+    crosses = [x - 0.5 for x in panel.picture.unused.get_xdata()]
     assert crosses == [place for place, share in enumerate(shares) if share == 0]
     top = panel.picture.shares.axes.get_ylim()[1]
     assert max(shares) < top
