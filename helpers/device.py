@@ -37,9 +37,10 @@ def _devices_here() -> list[str]:
 def same_on_every_device(seed: int = 0) -> Iterator[None]:
     """Random draws from ``seed`` and full float32 products inside, all as before afterwards.
 
-    TF32, which NVIDIA GPUs may use for float32 products, keeps 10 bits of the 23, so a CPU and a
-    GPU would differ in the fourth digit. Draw random numbers on the CPU and move them: generators
-    of different devices give different numbers for one seed.
+    TF32, which cuDNN uses for convolutions unless told otherwise, keeps 10 bits of the 23, so a CPU
+    and a GPU would differ in the fourth digit. Draw random numbers on the CPU and move them:
+    generators of different devices give different numbers for one seed. The generators of all
+    devices in use are seeded, and put back also where the code inside seeds them anew.
     """
     products = (
         torch.backends.cuda.matmul,
@@ -49,15 +50,25 @@ def same_on_every_device(seed: int = 0) -> Iterator[None]:
     )
     precisions = [product.fp32_precision for product in products]
     deterministic = torch.backends.cudnn.deterministic
-    random_state = torch.random.get_rng_state()
+    random_states = [(generator, generator.get_state()) for generator in _generators()]
     try:
         for product in products:
             product.fp32_precision = "ieee"
         torch.backends.cudnn.deterministic = True
-        torch.random.default_generator.manual_seed(seed)
+        for generator, _ in random_states:
+            generator.manual_seed(seed)
         yield
     finally:
         for product, precision in zip(products, precisions, strict=True):
             product.fp32_precision = precision
         torch.backends.cudnn.deterministic = deterministic
-        torch.random.set_rng_state(random_state)
+        for generator, state in random_states:
+            generator.set_state(state)
+
+
+def _generators() -> list[torch.Generator]:
+    """Those that ``torch.manual_seed`` would seed: the CPU's, and of each device in use."""
+    # Asking a GPU that nobody uses yet for its generator would start it up.
+    cuda = list(torch.cuda.default_generators) if torch.cuda.is_initialized() else []
+    mps = [torch.mps._get_default_mps_generator()] if torch.backends.mps.is_available() else []
+    return [torch.random.default_generator, *cuda, *mps]

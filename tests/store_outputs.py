@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # IPython writes ~ for the home folder.
 HERE = {str(ROOT), re.sub(f"^{re.escape(str(Path.home()))}", "~", str(ROOT))}
 CHECKOUT = re.compile("|".join(re.escape(here + os.sep) for here in HERE))
+ON_THE_CPU = {"GA_DEVICE": "cpu", "CUDA_VISIBLE_DEVICES": ""}
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 
 
@@ -47,7 +48,10 @@ def store_outputs(path: Path) -> bool:
 
 
 def run(path: Path) -> dict:
-    """The notebook as JSON after a run in the kernel and folder in which nbval will run it."""
+    """The notebook as JSON after a run in the kernel and folder in which nbval will run it.
+
+    It runs on the CPU whatever else the machine has, so that what is stored is the same everywhere.
+    """
     notebook = nbformat.read(path, as_version=4)
     kernel = KernelManager(
         kernel_name=CURRENT_ENV_KERNEL_NAME, kernel_spec_manager=NbvalKernelspecManager()
@@ -63,7 +67,7 @@ def run(path: Path) -> dict:
     )
     try:
         # What the kernel's process says outside the cells is no output of the notebook.
-        client.execute(stderr=subprocess.DEVNULL)
+        client.execute(stderr=subprocess.DEVNULL, env=os.environ | ON_THE_CPU)
     except CellExecutionError as error:
         raise NotStored(f"{path.name}: a cell raised\n{error}") from None
     finally:

@@ -1,4 +1,5 @@
 import json
+import os
 from pathlib import Path
 
 import nbformat
@@ -30,6 +31,18 @@ def test_only_outputs_and_counts_change_and_a_second_run_changes_nothing(tmp_pat
     assert after == before
     assert stored.startswith('{\n   "')
     assert not store_outputs(path)
+
+
+def test_outputs_are_those_of_the_cpu_on_any_machine(tmp_path, monkeypatch):
+    monkeypatch.setenv("GA_DEVICE", "cuda")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    path = notebook_of(
+        tmp_path / "device.ipynb",
+        "import os; print(os.environ['GA_DEVICE'], repr(os.environ['CUDA_VISIBLE_DEVICES']))",
+    )
+    store_outputs(path)
+    assert json.loads(path.read_text())["cells"][1]["outputs"][0]["text"] == ["cpu ''\n"]
+    assert os.environ["GA_DEVICE"] == "cuda"
 
 
 @pytest.mark.parametrize("source", ["1 / 0", "import sys; print('!', file=sys.stderr)"])
