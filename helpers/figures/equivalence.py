@@ -11,7 +11,7 @@ from helpers.figures.drawing import SCALED
 from helpers.figures.pictures import MovingPicture
 
 ROUNDING = 1e-5  # what float32 may leave between two runs that are one in real arithmetic
-LOWEST, HIGHEST = 1e-9, 100.0
+LOWEST, HIGHEST = 1e-9, 1000.0
 WEIGHTS, AVERAGED, STATISTICS = "weights", "moving average", "running statistics"
 LINES = {
     WEIGHTS: {"color": SCALED, "ls": "-", "marker": "o", "ms": 5},
@@ -24,7 +24,8 @@ class EquivalencePicture(MovingPicture):
     """Distances to whole batches on a logarithmic axis, with the floor of rounding shaded.
 
     On the left the gradient of the first window; on the right, after each update, the weights,
-    their moving average and BatchNorm's running statistics. A distance of 0 stands on the axis.
+    their moving average and BatchNorm's running statistics. A distance of 0 stands on the axis;
+    one above ``HIGHEST`` raises the axis.
 
     Args:
         updates: how many updates a run has.
@@ -46,9 +47,21 @@ class EquivalencePicture(MovingPicture):
         left.set_ylabel("distance to whole batches", labelpad=2)
         right.set(xlim=(0.5, self.updates + 0.5), xticks=range(1, self.updates + 1))
         right.set(xlabel="updates", yticklabels=[])
-        right.text(0.7, 2.2e-6, "rounding", fontsize=9, color="#555555", va="center")
-        (self.now,) = right.plot([], [], color="#FFE9A8", lw=9, zorder=1)
-        (self.gradient,) = left.plot([], [], "D", color=SCALED, ms=8, clip_on=False, zorder=4)
+        # Left of the first update and upright, where no line or marker can cover it.
+        right.text(
+            0.68,
+            1e-7,
+            "rounding",
+            fontsize=9,
+            color="#555555",
+            rotation=90,
+            ha="center",
+            va="center",
+        )
+        (self.now,) = right.plot([], [], color="#FFE9A8", lw=9, zorder=1, label="in the table")
+        (self.gradient,) = left.plot(
+            [], [], "D", color=SCALED, ms=8, clip_on=False, zorder=4, label="gradient"
+        )
         self.gradient.set_gid("distance-gradient")
         self.lines = {
             name: right.plot([], [], lw=1.8, label=name, clip_on=False, zorder=3, **look)[0]
@@ -56,8 +69,9 @@ class EquivalencePicture(MovingPicture):
         }
         for name, line in self.lines.items():
             line.set_gid(f"distance-{name.replace(' ', '-')}")
-        right.legend(loc="lower right", ncols=3, fontsize=9, bbox_to_anchor=(1.01, 0.98))
-        self.verdict = right.set_title("", pad=26, loc="left")
+        right.legend(loc="lower right", ncols=4, fontsize=9, bbox_to_anchor=(1.01, 0.98))
+        # From the picture's left edge on, for three causes may take its whole width.
+        self.verdict = left.set_title("", pad=26, loc="left", x=-0.6, fontsize=10)
 
     def update(
         self,
@@ -74,11 +88,14 @@ class EquivalencePicture(MovingPicture):
             updates: the number of updates to point out.
             verdict: one line on the run.
         """
-        self.gradient.set_data([0], _within([gradient]))
+        highest = max(HIGHEST, gradient, *(max(line, default=0) for line in lines.values()))
+        for axes in self.figure.axes:
+            axes.set_ylim(LOWEST, highest)
+        self.gradient.set_data([0], _above_the_axis([gradient]))
         for name, line in self.lines.items():
             distances = lines.get(name, ())
-            line.set_data(range(1, len(distances) + 1), _within(distances))
-        self.now.set_data([updates, updates], [LOWEST, HIGHEST])
+            line.set_data(range(1, len(distances) + 1), _above_the_axis(distances))
+        self.now.set_data([updates, updates], [LOWEST, highest])
         self.verdict.set_text(verdict)
 
     @property
@@ -88,13 +105,13 @@ class EquivalencePicture(MovingPicture):
 
 def _distance_axis(axes: Axes) -> None:
     axes.set(yscale="log", ylim=(LOWEST, HIGHEST))
-    axes.set_yticks([LOWEST, 1e-7, 1e-5, 1e-3, 0.1, 1, 10])
-    axes.set_yticklabels(["0", "$10^{-7}$", "$10^{-5}$", "0.001", "0.1", "1", "10"])
+    axes.set_yticks([LOWEST, 1e-7, 1e-5, 1e-3, 0.1, 1, 10, 1000])
+    axes.set_yticklabels(["0", "$10^{-7}$", "$10^{-5}$", "0.001", "0.1", "1", "10", "1000"])
     axes.minorticks_off()
     axes.axhspan(LOWEST, ROUNDING, color="#eeeeee", lw=0, zorder=0)
     axes.axhline(1, color="#cccccc", lw=1, zorder=0)
 
 
-def _within(distances: Sequence[float]) -> np.ndarray:
-    """The distances moved onto the axis where they lie beyond it, as 0 does."""
-    return np.clip(np.asarray(distances, float), LOWEST, HIGHEST)
+def _above_the_axis(distances: Sequence[float]) -> np.ndarray:
+    """The distances, moved up onto the axis where they lie below it, as 0 does."""
+    return np.maximum(np.asarray(distances, float), LOWEST)

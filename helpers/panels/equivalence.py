@@ -99,6 +99,8 @@ def off_by(distance: float) -> str:
     """A distance as a word where it is no more than rounding, else two digits, one if small."""
     if distance < ROUNDING:
         return "rounding"
+    if distance >= 99.5:  # two digits of it would be written with an exponent
+        return f"{distance:.0f}"
     return number(distance, 2 if distance >= 0.01 else 1)
 
 

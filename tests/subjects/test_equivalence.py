@@ -2,6 +2,7 @@
 
 import copy
 import math
+import random
 from dataclasses import replace
 
 import numpy as np
@@ -53,7 +54,9 @@ from helpers.subjects.equivalence import (
     embedding_gradients,
     train_with,
 )
+from tests.subjects.equivalence_again import distances_again
 from tests.subjects.panels import move_at_random, picture_text, stays_right, values
+from tests.subjects.pictures import assert_readable
 
 ONCE, EACH = str(Often.ONCE), str(Often.EACH)
 CURES = {
@@ -359,35 +362,137 @@ def heights(line):
     return np.asarray(line.get_ydata(), float).tolist()
 
 
-def on_the_axis(line):
-    return np.clip(line, LOWEST, HIGHEST).tolist()
+PREFIXES = {
+    "checkpointing": "checkpointing",
+    "dropout": "dropout",
+    "clipping": "clipping",
+    "stepping": "optimizer",
+    "schedule": "scheduler",
+    "averaging": "EMA",
+    "loss_scale": "loss scale",
+    "accumulator": "accumulator",
+}
+
+
+def named(panel):
+    """The causes switched on, in words."""
+    on = [
+        f"{PREFIXES.get(name, '')} {menu.value}".strip()
+        for name, menu in panel.causes.items()
+        if menu.value != menu.options[0]
+    ]
+    return (" + ".join(on) or "no cause") if len(on) <= 3 else f"{len(on)} causes"
+
+
+def written(distance):
+    if distance < 1e-5:
+        return "rounding"
+    if distance >= 99.5:
+        return str(round(distance))
+    return f"{distance:.2g}" if distance >= 0.01 else f"{distance:.1g}".replace("-", "−")
+
+
+def as_drawn(again):
+    """What stands for a distance: itself, or the floor of the axis for 0."""
+    return pytest.approx([max(distance, 1e-9) for distance in again], rel=0.005, abs=2e-6)
 
 
 def assert_equivalence_panel_is_right(panel):
-    chosen = {name: control.value for name, control in panel.causes.items()}
+    chosen = tuple((name, control.value) for name, control in panel.causes.items())
     k, updates = panel.accumulation_steps.value, panel.updates.value
-    measured = distances(Causes(**chosen), k)
-    assert panel.measured == measured
-    picture, drawn = panel.picture, panel.picture.lines
-    assert heights(picture.gradient) == on_the_axis([measured.gradient])
-    assert heights(drawn[WEIGHTS]) == on_the_axis(measured.weights[1:])
-    assert heights(drawn[AVERAGED]) == on_the_axis(measured.averaged[1:])
-    assert heights(drawn[STATISTICS]) == on_the_axis((measured.statistics or (0,))[1:])
-    assert list(drawn[WEIGHTS].get_xdata()) == list(range(1, UPDATES + 1))
-    assert list(picture.now.get_xdata()) == [updates, updates]
-    far = [measured.gradient, measured.weights[updates], measured.averaged[updates]]
-    far += [measured.statistics[updates]] if measured.statistics else []
-    for (_, shown), distance in zip(panel.table.rows, far, strict=True):
-        assert (shown == "rounding") == (distance < ROUNDING)
-        if shown != "rounding":
-            assert float(shown.replace("−", "-")) == pytest.approx(distance, rel=0.4)
-    assert picture.verdict.get_text() in picture_text(panel)
-    assert panel.table.closing.startswith(picture.verdict.get_text())
+    again, drawn = distances_again(chosen, k), panel.picture.lines
+    assert_readable(panel.picture)
+    assert_axes_are_right(panel.picture, max(max(line[1:] or line) for line in again.values()))
+    assert list(panel.picture.gradient.get_xdata()) == [0]
+    assert heights(panel.picture.gradient) == as_drawn(again["gradient"])
+    far = {"gradient": heights(panel.picture.gradient)[0]}
+    for name, line in drawn.items():
+        expected = again.get(name, [])[1:]
+        assert list(line.get_xdata()) == list(range(1, len(expected) + 1))
+        assert heights(line) == as_drawn(expected)
+        if expected:
+            far[name] = heights(line)[updates - 1]
+    assert list(panel.picture.now.get_xdata()) == [updates, updates]
+    assert heights(panel.picture.now) == list(panel.picture.now.axes.get_ylim())
+    verdict = f"{named(panel)}, k = {k}"
+    assert panel.picture.verdict.get_text() == verdict
+    off = ", ".join(f"{name} {written(d)}" for name, d in far.items() if d >= 1e-5)
+    assert panel.table.heading == (f"after {updates} update{'s' * (updates > 1)}", "off by")
+    assert panel.table.rows == tuple((name, written(d)) for name, d in far.items())
+    assert panel.table.closing == f"{verdict}. {f'Off: {off}' if off else EQUAL}"
+    assert panel.alt == f"Causes of difference, one switch each: {panel.table.closing}"
+    assert verdict in picture_text(panel)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_controls_in_any_order_leave_the_equivalence_panel_right(seed):
-    stays_right(EquivalencePanel(), assert_equivalence_panel_is_right, seed, moves=30)
+EQUAL = "All equal up to rounding"
+
+
+def assert_axes_are_right(picture, highest):
+    """Two axes of one scale, from 0 and the floor to above all; each line in its own look."""
+    left, right = picture.figure.axes
+    assert left.get_ylim() == right.get_ylim() == (1e-9, pytest.approx(max(1000, highest)))
+    for axes in (left, right):
+        assert axes.get_yscale() == "log"
+        assert axes.get_yticks().tolist() == [1e-9, 1e-7, 1e-5, 1e-3, 0.1, 1, 10, 1000]
+        floor = axes.patches[0].get_extents().transformed(axes.transData.inverted())
+        assert (floor.y0, floor.y1) == pytest.approx((1e-9, 1e-5))
+    shown = [tick.label1.get_text() for tick in left.yaxis.get_major_ticks()]
+    assert shown == ["0", "$10^{-7}$", "$10^{-5}$", "0.001", "0.1", "1", "10", "1000"]
+    assert [tick.label1.get_text() for tick in left.xaxis.get_major_ticks()] == ["gradient"]
+    assert right.get_xticks().tolist() == list(range(1, 9))
+    assert (right.get_xlabel(), left.get_ylabel()) == ("updates", "distance to whole batches")
+    legend = [text.get_text() for text in right.get_legend().get_texts()]
+    assert legend == ["in the table", "weights", "moving average", "running statistics"]
+    looks = [(line.get_color(), line.get_linestyle()) for line in picture.lines.values()]
+    assert looks == [("#0072B2", "-"), ("#0072B2", ":"), ("#777777", "--")]
+    handles = right.get_legend().get_lines()[1:]
+    assert [(line.get_color(), line.get_linestyle()) for line in handles] == looks
+    (word,) = right.texts
+    assert word.get_text() == "rounding"
+    box, first = word.get_window_extent(), right.transData.transform((1, 1e-7))[0]
+    assert box.x1 < first - 10  # no marker can reach it
+    bottom, top = right.transData.transform([(1, 1e-9), (1, 1e-5)])[:, 1]
+    assert bottom < box.y0 < box.y1 < top
+
+
+def test_controls_in_any_order_leave_the_equivalence_panel_right():
+    stays_right(EquivalencePanel(), assert_equivalence_panel_is_right, seed=0, moves=6)
+
+
+def test_the_longest_three_causes_have_room_above_the_picture():
+    panel = EquivalencePanel()
+    two = {
+        "normalisation": "BatchNorm, momentum corrected",
+        "checkpointing": "on, momentum corrected",
+    }
+    for third in ({"loss": "negatives, cached embeddings"}, {"loss_scale": "grows in the window"}):
+        panel.only(**two, **third)
+        assert len(panel.table.closing.split(" + ")) == 3
+        assert_readable(panel.picture)
+
+
+def test_the_second_choice_everywhere_is_drawn_where_it_is():
+    panel = EquivalencePanel()
+    panel.accumulation_steps.value, panel.updates.value = 8, 1
+    panel.only(**{name: values(control)[1] for name, control in panel.causes.items()})
+    assert_equivalence_panel_is_right(panel)
+    assert [round(heights(panel.picture.lines[name])[0]) for name in (WEIGHTS, AVERAGED)] == [
+        round(float(row[1])) for row in panel.table.rows[1:3]
+    ]
+    assert min(heights(panel.picture.lines[name])[0] for name in (WEIGHTS, AVERAGED)) > 100
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_distances_are_those_of_the_same_runs_in_float64(seed):
+    chance = random.Random(seed)
+    chosen = {name: str(chance.choice(list(choices))) for name, choices in CHOICES.items()}
+    k = chance.choice(STEPS)
+    measured, again = distances(Causes(**chosen), k), distances_again(tuple(chosen.items()), k)
+    close = {name: pytest.approx(line, rel=0.005, abs=2e-6) for name, line in again.items()}
+    assert [measured.gradient] == close["gradient"]
+    assert list(measured.weights) == close[WEIGHTS]
+    assert list(measured.averaged) == close[AVERAGED]
+    assert list(measured.statistics or ()) == close.get(STATISTICS, [])
 
 
 def test_the_panel_opens_on_batch_norm():
@@ -469,11 +574,14 @@ def test_the_targets_of_the_equivalence_panel_have_the_answers_given():
     assert 8 < plain / corrected < 10
 
 
-def test_a_distance_beyond_the_axis_stands_at_its_end():
+def test_a_distance_above_the_axis_raises_it_and_0_stands_on_it():
     picture = EquivalencePicture(updates=2)
     picture.update(0.0, {WEIGHTS: [1e-20, 1e9]}, updates=1, verdict="far")
     assert heights(picture.gradient) == [LOWEST]
-    assert heights(picture.lines[WEIGHTS]) == [LOWEST, HIGHEST]
+    assert heights(picture.lines[WEIGHTS]) == [LOWEST, 1e9]
+    assert [axes.get_ylim() for axes in picture.figure.axes] == [(LOWEST, 1e9)] * 2
+    picture.update(0.0, {}, updates=1, verdict="near")
+    assert [axes.get_ylim() for axes in picture.figure.axes] == [(LOWEST, HIGHEST)] * 2
 
 
 def test_the_equivalence_panel_is_a_widget_a_described_image_and_a_table():
