@@ -1,9 +1,11 @@
 """What holds for every panel."""
 
 import re
+import xml.etree.ElementTree as ElementTree
 
 import pytest
 
+from helpers.figures import SvgDrawing
 from helpers.panels import (
     CuttingPanel,
     EquivalencePanel,
@@ -14,6 +16,7 @@ from helpers.panels import (
     WindowsPanel,
 )
 from tests.subjects.panels import move_at_random
+from tests.subjects.pictures import text_extents
 
 
 def loop(model, optimizer, batches, k):
@@ -89,3 +92,50 @@ def test_a_panel_that_can_not_follow_says_so_and_recovers(make, monkeypatch):
     panel.refresh()
     assert (panel.screen.value, control.value) == (shown, start)
     assert "<svg" in panel.ground.value
+
+
+def svg(shown):
+    """The drawing at the head of what a panel shows."""
+    return shown[: shown.index("</svg>") + len("</svg>")]
+
+
+def words(*drawings):
+    """Every text of some drawings."""
+    names = "{http://www.w3.org/2000/svg}text"
+    texts = (text for drawing in drawings for text in ElementTree.fromstring(drawing).iter(names))
+    return {"".join(text.itertext()).strip() for text in texts}
+
+
+@every_panel
+def test_what_is_kept_of_a_picture_is_what_drawing_it_anew_shows(make):
+    panel = make()
+    for _ in move_at_random(panel, moves=8, seed=5):
+        anew = SvgDrawing(panel.picture.figure, panel.picture.moving)
+        still, moving = map(anew.element, anew.parts())
+        assert panel.ground.value == still
+        assert svg(panel.screen.value).split(">", 1)[1] == moving.split(">", 1)[1]
+
+
+@every_panel
+def test_every_word_of_the_picture_is_on_the_page(make):
+    panel = make()
+    for _ in move_at_random(panel, moves=8, seed=6):
+        on_the_page = words(panel.ground.value, svg(panel.screen.value))
+        drawn = [line for text, _ in text_extents(panel.picture) for line in text.split("\n")]
+        assert [line for line in drawn if "$" not in line and line.strip() not in on_the_page] == []
+
+
+@every_panel
+def test_where_the_ground_changes_the_old_one_is_covered_meanwhile(make):
+    panel, seen = make(), []
+    panel.screen.observe(lambda change: seen.append(("screen", change["new"])), "value")
+    panel.ground.observe(lambda change: seen.append(("ground", change["new"])), "value")
+    for _ in move_at_random(panel, moves=12, seed=3):
+        pass
+    for i, (place, shown) in enumerate(seen):
+        if place == "ground":
+            before, after = seen[i - 1], seen[i + 1]
+            assert before[0] == after[0] == "screen"
+            content = svg(shown).split(">", 1)[1].removesuffix("</svg>")
+            assert content in before[1]
+            assert content not in after[1]
