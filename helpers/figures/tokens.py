@@ -7,7 +7,14 @@ import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.collections import PolyCollection
 
-from helpers.figures.drawing import FULL_BATCH_LINE, RULE_COLOURS, STYLE, UNSCALED, new_figure, number
+from helpers.figures.drawing import (
+    FULL_BATCH_LINE,
+    RULE_COLOURS,
+    STYLE,
+    UNSCALED,
+    new_figure,
+    number,
+)
 from helpers.figures.pictures import MovingPicture, Picture, Table
 from helpers.figures.shares import ShareBars, first_above
 

@@ -84,7 +84,9 @@ class SteppingPanel(Panel):
             f"weight {number(now.weight)}\nlr {number(now.lr)}\n"
             f"backwards {now.backwards}\nupdates {now.updates}",
         )
-        rows = tuple((f"micro-batch {n}" if n else "set by hand", number(part)) for n, part in now.held)
+        rows = tuple(
+            (f"micro-batch {n}" if n else "set by hand", number(part)) for n, part in now.held
+        )
         after = lines[now.line].strip() if now.line >= 0 else "nothing yet"
         closing = f"after “{after}”: .grad {number(now.gradient)}, weight {number(now.weight)}"
         colours = [MICRO_BATCH_COLOURS[(n - 1) % 8] for n, _ in now.held]

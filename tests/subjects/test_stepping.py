@@ -1,14 +1,21 @@
+import html
+import itertools
+import re
 import sys
 
-import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
 from torch import nn
 
+from helpers.figures.stepping import MOST_CHARACTERS, MOST_NAMES, names_beside, stacked
 from helpers.models import micro_batch_model
 from helpers.panels import SteppingPanel
 from helpers.subjects.stepping import source_lines, step_through
 from tests.subjects.panels import picture_text, stays_right
+from tests.subjects.pictures import assert_readable
 
 
 def document_loop(model, optimizer, batches, k):
@@ -64,6 +71,87 @@ def test_clipping_shortens_every_part_alike():
     )
     assert first.held == ((1, pytest.approx(1)),)
     assert second.held == ((1, pytest.approx(1 / 5)), (2, pytest.approx(4 / 5)))
+
+
+def gathering_loop(model, optimizer, batches, k):
+    for batch in batches:
+        (model(batch).mean() / k).backward()
+    optimizer.step()
+
+
+def test_parts_that_add_up_to_zero_are_still_in_grad():
+    before_the_step = step_through(gathering_loop, (4, -4, 8), 1)[-2]
+    assert before_the_step.held == ((1, 4), (2, -4), (3, 8))
+    first_two = [m for m in step_through(gathering_loop, (4, -4), 1) if m.backwards == 2][-1]
+    assert (first_two.held, first_two.gradient) == (((1, 4), (2, -4)), 0)
+
+
+def test_a_micro_batch_without_a_gradient_is_a_part_of_zero():
+    assert step_through(gathering_loop, (0, 3), 1)[-1].held == ((1, 0), (2, 3))
+
+
+def zeroing_loop(model, optimizer, batches, k):
+    for batch in batches:
+        model(batch).mean().backward()
+    optimizer.zero_grad(set_to_none=False)
+
+
+def zeroing_model_loop(model, optimizer, batches, k):
+    for batch in batches:
+        model(batch).mean().backward()
+    model.zero_grad(set_to_none=False)
+
+
+def deleting_loop(model, optimizer, batches, k):
+    for batch in batches:
+        model(batch).mean().backward()
+    model.weight.grad = None
+
+
+def emptying_loop(model, optimizer, batches, k):
+    for batch in batches:
+        model(batch).mean().backward()
+    model.weight.grad.zero_()
+
+
+@pytest.mark.parametrize("gradients", [(4, -4), (1, 2)])
+@pytest.mark.parametrize("loop", [zeroing_loop, zeroing_model_loop, deleting_loop])
+def test_cleared_is_cleared_whatever_the_parts_added_up_to(loop, gradients):
+    before, after = step_through(loop, gradients, 1)[-2:]
+    assert [part for _, part in before.held] == list(gradients)
+    assert after.held == ()
+
+
+def test_a_gradient_emptied_by_hand_is_empty():
+    assert step_through(emptying_loop, (1, 2), 1)[-1].held == ()
+
+
+def one_line_loop(model, optimizer, batches, k):
+    [(optimizer.zero_grad(), model(b).mean().backward(), optimizer.step()) for b in batches]
+    [model(b).mean().backward() for b in batches]
+
+
+def test_several_backwards_and_clears_in_one_line_are_told_apart():
+    moments = step_through(one_line_loop, (1, 2), 1)
+    assert [m.held for m in moments if m.line == 1][-1] == ((2, 2),)
+    assert moments[-1].held == ((2, 2), (3, 1), (4, 2))
+
+
+def by_hand_loop(model, optimizer, batches, k):
+    model.weight.grad = torch.full((1, 1), 5.0)
+    model(batches[0]).mean().backward()
+
+
+def test_a_gradient_set_by_hand_is_no_micro_batchs():
+    assert [m.held for m in step_through(by_hand_loop, (2,), 1)][-2:] == [
+        ((0, 5),),
+        ((0, 5), (1, 2)),
+    ]
+    panel = SteppingPanel({"by hand": by_hand_loop}, (2,), 1)
+    panel.moment.value = panel.moment.max
+    assert panel.table.rows == (("set by hand", "5"), ("micro-batch 1", "2"))
+    assert [text.get_text() for text in panel.picture.names][:2] == ["by hand", "1"]
+    assert_readable(panel.picture)
 
 
 def scheduled_loop(model, optimizer, batches, k):
@@ -144,26 +232,210 @@ def clearing_loop(model, optimizer, batches, k):
         (model(batch).mean() / k).backward()
 
 
+LOOPS = {"right": right_loop, "clearing": clearing_loop, "gathering": gathering_loop}
+FEW, MANY = (1, 2, 4, 8, 16), (3, -1, 4, 1, -5, 9, 2, -6, 5, 3, -5, 8, 0, 9, -7, 9, 3, 2, -3, 8)
+OKABE_ITO = ("#E69F00", "#56B4E9", "#CC79A7", "#999999")
+
+
+def moments_by_hand(name, gradients, k):
+    """(line, parts in .grad, weight, backwards, updates) after each line, by plain arithmetic."""
+    parts, weight, updates = {}, 0, 0
+    yield -1, {}, weight, 0, 0
+    if name == "right":
+        yield 1, {}, 0, 0, 0
+    for i, c in enumerate(gradients, start=1):
+        loop_line = 2 if name == "right" else 1
+        yield loop_line, dict(parts), weight, i - 1, updates
+        if name == "clearing":
+            parts = {}
+            yield 2, {}, weight, i - 1, updates
+        parts[i] = c / k
+        yield 2 if name == "gathering" else 3, dict(parts), weight, i, updates
+        if name == "right":
+            yield 4, dict(parts), weight, i, updates
+            if i % k == 0:
+                weight, updates = weight - sum(parts.values()), updates + 1
+                yield 5, dict(parts), weight, i, updates
+                parts = {}
+                yield 6, {}, weight, i, updates
+    yield loop_line, dict(parts), weight, i, updates
+    if name == "gathering":
+        yield 3, dict(parts), weight - sum(parts.values()), i, 1
+
+
+def said(value):
+    return f"{value:.4g}".replace("-", "−") if value else "0"
+
+
+def pale_of(number):
+    return [0.75 + 0.25 * part for part in to_rgb(OKABE_ITO[(number - 1) % 4])]
+
+
+def assert_stepping_panel_is_right(panel, gradients=FEW, k=4):
+    name, picture = panel.loop.value, panel.picture
+    run = list(moments_by_hand(name, gradients, k))
+    assert panel.moment.max == len(run) - 1
+    line, parts, weight, backwards, updates = run[panel.moment.value]
+    grad = sum(parts.values())
+
+    assert_readable(picture)
+    corners = [path.vertices[:4].tolist() for path in picture.light.get_paths()]
+    assert corners == ([[[0, line], [1, line], [1, line + 1], [0, line + 1]]] * (line >= 0))
+    source = [text.get_text().replace("\xa0", " ") for text in picture.lines]
+    assert [text for text in source if text] == source_lines(LOOPS[name])
+    assert [text.get_position()[1] for text in picture.lines] == [i + 0.5 for i in range(16)]
+
+    positive, negative, spans = 0, 0, []
+    for part in parts.values():
+        if part < 0:
+            spans += [negative, negative + part]
+            negative += part
+        else:
+            spans += [positive, positive + part]
+            positive += part
+    bars = [path.vertices for path in picture.bars.get_paths()]
+    assert [y for bar in bars for y in (bar[0][1], bar[2][1])] == pytest.approx(spans)
+    assert all((bar[0][0], bar[2][0]) == (0, 1) for bar in bars)
+    colours = picture.bars.get_facecolor()[:, :3].tolist()
+    assert len(colours) == len(parts)
+    for colour, number in zip(colours, parts, strict=True):
+        assert colour == pytest.approx(pale_of(number), abs=1 / 255)
+    named = [text.get_text() for text in picture.names if text.get_text()]
+    ends = [[int(number) for number in name.split("–")] for name in named]
+    assert all(
+        any(first <= number <= last for first, *_, last in map(both, ends)) for number in parts
+    )
+
+    right = sum(gradients[:k]) / k
+    assert list(picture.right.get_ydata()) == [right, right]
+    assert picture.right.get_linestyle() == "--"
+    assert list(picture.sum.get_ydata()) == pytest.approx([grad])
+    low, high = picture.axes.get_ylim()
+    sums = [sum(max(p, 0) for p in m[1].values()) for m in run]
+    debts = [sum(min(p, 0) for p in m[1].values()) for m in run]
+    assert high >= max(*sums, right)
+    assert low <= min(debts)
+    assert high < 2.4 * max(*sums, right, *(-debt for debt in debts))
+    ticks = [
+        (tick.get_loc(), tick.label1.get_text()) for tick in picture.axes.yaxis.get_major_ticks()
+    ]
+    assert all(said(at) == text for at, text in ticks)
+    assert {0, high / 1.1} <= {pytest.approx(at) for at, _ in ticks} or len(ticks) == 3
+
+    assert picture.title.get_text() == f".grad {said(grad)}"
+    assert picture.counters.get_text().splitlines() == [
+        f"weight {said(weight)}",
+        "lr 1",
+        f"backwards {backwards}",
+        f"updates {updates}",
+    ]
+    rows = [(f"micro-batch {number}", said(part)) for number, part in parts.items()]
+    assert panel.table.heading == ("in .grad", "part")
+    assert list(panel.table.rows) == (rows or [("nothing", "0")])
+    run_last = source_lines(LOOPS[name])[line].strip() if line >= 0 else "nothing yet"
+    assert panel.table.closing == f"after “{run_last}”: .grad {said(grad)}, weight {said(weight)}"
+    assert panel.alt == f"A loop, line by line: {panel.table.closing}"
+    assert html.escape(panel.alt) in panel.screen.value
+    marks = re.findall(r"border-left:6px solid (#\w+)", panel.screen.value)
+    assert marks == [OKABE_ITO[(number - 1) % 4] for number in parts]
+
+
+def both(ends):
+    return ends if len(ends) == 2 else ends * 2
+
+
+@pytest.mark.parametrize("gradients", [FEW, MANY])
+def test_every_moment_of_every_loop_is_shown_right(gradients):
+    panel = SteppingPanel(LOOPS, gradients, 4)
+    for name in LOOPS:
+        panel.loop.value = name
+        for moment in range(panel.moment.max + 1):
+            panel.moment.value = moment
+            assert_stepping_panel_is_right(panel, gradients)
+
+
+def test_controls_in_any_order_leave_the_stepping_panel_right():
+    stays_right(stepping_panel(), assert_stepping_panel_is_right, seed=0, moves=30)
+
+
 def stepping_panel():
-    loops = {"right": right_loop, "clearing": clearing_loop}
-    return SteppingPanel(loops, (1, 2, 4, 8, 16), accumulation_steps=4)
+    return SteppingPanel(LOOPS, FEW, accumulation_steps=4)
 
 
-def assert_stepping_panel_is_right(panel):
-    now = panel.runs[panel.loop.value][panel.moment.value]
-    assert panel.now == now
-    heights = [path.vertices[2][1] for path in panel.picture.bars.get_paths()]
-    assert heights == pytest.approx(np.cumsum([part for _, part in now.held]).tolist())
-    lit = [path.vertices[0][1] for path in panel.picture.light.get_paths()]
-    assert lit == ([now.line] if now.line >= 0 else [])
-    source = [text.get_text().replace("\xa0", " ") for text in panel.picture.lines]
-    assert [line for line in source if line] == panel.sources[panel.loop.value]
-    assert f"updates {now.updates}" in picture_text(panel)
+parts = st.lists(st.sampled_from([-3.0, -1.0, -0.01, 0.0, 0.01, 0.1, 1.0, 5.0]), max_size=60)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_controls_in_any_order_leave_the_stepping_panel_right(seed):
-    stays_right(stepping_panel(), assert_stepping_panel_is_right, seed)
+@given(parts, st.floats(0.055, 1))
+def test_every_part_has_a_name_and_no_two_names_meet(parts, room):
+    held = list(enumerate(parts, start=1))
+    named = list(names_beside(held, list(stacked(held)), room))
+    heights = sorted(height for _, height in named)
+    assert all(b - a > room - 1e-9 for a, b in itertools.pairwise(heights))
+    ends = [both([int(number) for number in name.split("–")]) for name, _ in named]
+    assert all(any(first <= n <= last for first, last in ends) for n, _ in held)
+    shown = list(stacked(held))
+    height = max((b for _, b in shown), default=0) - min((b for _, b in shown), default=0)
+    assert len(named) <= height / room + 2
+
+
+def test_there_are_texts_for_all_names_that_have_room():
+    panel = SteppingPanel({"gathering": gathering_loop}, (1,) * 64, 1)
+    panel.moment.value = panel.moment.max
+    named = [text.get_text() for text in panel.picture.names if text.get_text()]
+    assert len(named) < MOST_NAMES
+    assert (named[0][:2], named[-1][-2:]) == ("1–", "64")
+    assert_readable(panel.picture)
+
+
+@pytest.mark.parametrize("scale", [1e-4, 0.3, 7.0, 3e5])
+def test_gradients_of_any_size_fill_the_picture(scale):
+    panel = SteppingPanel({"gathering": gathering_loop}, (scale, scale), 1)
+    panel.moment.value = panel.moment.max
+    _, top = panel.picture.axes.get_ylim()
+    assert 2 * scale <= top < 5 * scale
+    assert_readable(panel.picture)
+
+
+def test_a_run_without_any_gradient_can_be_shown():
+    panel = SteppingPanel({"gathering": gathering_loop}, (0, 0), 2)
+    panel.moment.value = panel.moment.max
+    assert panel.table.rows == (("micro-batch 1", "0"), ("micro-batch 2", "0"))
+    assert_readable(panel.picture)
+
+
+def comparing_loop(model, optimizer, batches, k):
+    for i, _ in enumerate(batches):
+        if i < k and k > i & 3 and "<b>" and "$\\alpha$ costs $1":
+            continue
+
+
+def test_signs_of_html_and_formulas_in_a_loop_are_shown_as_they_are():
+    panel = SteppingPanel({"comparing": comparing_loop}, (1, 2), 3)
+    panel.moment.value = 2
+    line = source_lines(comparing_loop)[2]
+    assert line.strip() in picture_text(panel).replace("\xa0", " ")
+    picture, _, page = panel.screen.value.partition("</svg>")
+    assert f"after “{html.escape(line.strip())}”" in page
+    assert f"after “{html.escape(line.strip())}”" in picture  # for a screen reader
+    assert "<b>&quot;" not in panel.screen.value
+    assert not re.search(r"i < k|k > i|<b>\"", panel.screen.value)
+    assert line.strip() in panel.table.closing
+
+
+def wide_loop(model, optimizer, batches, k):
+    for batch in batches:
+        model(batch).mean().backward()  # a comment that goes on and on, beyond the bar
+
+
+def test_of_a_line_too_long_for_the_picture_the_beginning_is_shown():
+    panel = SteppingPanel({"wide": wide_loop}, (1, 2), 2)
+    line = source_lines(wide_loop)[2]
+    assert len(line) > MOST_CHARACTERS
+    shown = panel.picture.lines[2].get_text().replace("\xa0", " ")
+    assert shown == line[: MOST_CHARACTERS - 1] + "…"
+    assert_readable(panel.picture)
+    panel.moment.value = 2
+    assert line.strip() in panel.alt
 
 
 def test_back_and_forward_go_line_by_line_and_stop_at_the_ends():
