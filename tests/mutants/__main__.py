@@ -52,6 +52,9 @@ def main() -> None:
         place = f"{result.mutant.module}:{result.mutant.line}"
         outcome = "killed" if result.killed else "survives"
         print(f"{done}/{len(mutants)} {place} {outcome} {result.seconds:.1f} s", file=sys.stderr)
+        if not result.killed:  # a long run that is ended early has told what it found
+            changed = _changed(result.mutant.source, result.mutant.mutated)
+            print(*changed, sep="\n", file=sys.stderr)
 
     print(report(run(ROOT, mutants, tell)))
 
