@@ -1,21 +1,89 @@
+import numpy as np
 import pytest
 
 from helpers.panels import TrainingPanel
 from helpers.panels.training import LEARNING_RATES
 from helpers.subjects.training import OPTIMIZERS
 from tests.subjects.panels import picture_text, stays_right, values
+from tests.subjects.pictures import assert_readable
+
+X, Y = np.array([-2, 3, -1, 2, 4, 1, -2, 0.0]), np.array([-1, 2, 2, 3, 6, 3, 2, 2.0])
+NAMES = {"none": "unscaled", "steps": "divided by steps", "samples": "weighted by samples"}
+COLOURS = {"none": "#D55E00", "steps": "#0072B2", "samples": "#009E73"}
+
+
+def again(optimizer, lr, size, k, scaling):
+    """Twelve updates in plain float64: losses, gradient norms and the (weight, bias) passed."""
+    w, momentum, m, v = np.array([1.0, 0.0]), np.zeros(2), np.zeros(2), np.zeros(2)
+    losses, norms, path = [], [], [w]
+    parts = 8 // (size * k)
+    for update in range(12):
+        window = np.arange(8).reshape(parts, k, size)[update % parts]
+        errors = [w[0] * X[i] + w[1] - Y[i] for i in window]
+        means = [
+            np.array([2 * (e * X[i]).mean(), 2 * e.mean()])
+            for e, i in zip(errors, window, strict=True)
+        ]
+        g = np.sum(means, axis=0) / (1 if scaling == "none" else k)
+        losses.append(np.square(errors).mean())
+        norms.append(np.hypot(*g))
+        if optimizer.startswith("SGD"):
+            momentum = (0.9 if "momentum" in optimizer else 0) * momentum + g
+            w = w - lr * momentum
+        else:
+            w = w * (1 - 0.01 * lr) if optimizer == "AdamW" else w
+            m, v, t = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g, update + 1
+            w = w - lr * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-8)
+        path.append(w)
+    return losses, norms, np.array(path)
 
 
 def assert_training_panel_is_right(panel):
-    k, scaling = panel.accumulation_steps.value, panel.scaling.value
-    assert panel.batch_size.value * k <= 8
-    assert panel.gradient_ratio == pytest.approx(k if scaling == "none" else 1, rel=1e-5)
-    for lines, run in ((panel.picture.full, panel.full), (panel.picture.run, panel.run)):
-        path, norms, losses = (line.get_data() for line in lines)
-        assert list(zip(*path, strict=True)) == [tuple(weights) for weights in run.weights]
-        assert tuple(norms[1]) == run.gradient_norms
-        assert tuple(losses[1]) == run.losses
-    assert panel.table.closing in picture_text(panel)
+    k, scaling, size = (
+        panel.accumulation_steps.value,
+        panel.scaling.value,
+        panel.batch_size.value,
+    )
+    assert size * k <= 8
+    picture, table = panel.picture, panel.table
+    common = panel.optimizer.value, panel.lr.value
+    shown = (picture.full, size * k, 1, "steps"), (picture.run, size, k, scaling)
+    ends = []
+    for lines, samples, steps, rule in shown:
+        losses, norms, path = again(*common, samples, steps, rule)
+        ends.append((norms[0], np.hypot(*(path[1] - path[0])), losses[-1]))
+        assert_on_the_map(lines[0], path)
+        for line, expected in zip(lines[1:], (norms, losses), strict=True):
+            assert list(line.get_xdata()) == list(range(1, 13))
+            assert list(line.get_ydata()) == pytest.approx(expected, rel=2e-3, abs=2e-3)
+    (full, first, _), (gradient, step, _) = ends
+    verdict = f"gradient × {short(gradient / full)}, first step × {short(step / first)}"
+    assert picture.verdict.get_text() == table.closing == verdict
+    for row, end in zip(table.rows, ends, strict=True):
+        drawn = [float(cell.replace("−", "-")) for cell in row[1:]]
+        assert drawn == pytest.approx(end, rel=1e-2, abs=2e-3)
+    assert [row[0] for row in table.rows] == [
+        f"full batch of {size * k}",
+        f"{k} × {size}, {NAMES[scaling]}",
+    ]
+    assert {line.get_color() for line in (*picture.run, picture.run_sample)} == {COLOURS[scaling]}
+    assert {line.get_color() for line in picture.full} == {"#000000"}
+    assert picture.run_name.get_text().startswith(NAMES[scaling])
+    assert table.closing in picture_text(panel)
+    assert_readable(picture)
+
+
+def short(ratio):
+    return f"{ratio:.4g}"
+
+
+def assert_on_the_map(line, path):
+    """The points of the path that lie on the map are drawn, in order, and no others marked."""
+    (left, right), (low, high) = line.axes.get_xlim(), line.axes.get_ylim()
+    inside = [point for point in path if left <= point[0] <= right and low <= point[1] <= high]
+    drawn = np.column_stack(line.get_data())[line.get_markevery()]
+    assert drawn.shape == (len(inside), 2)
+    assert np.allclose(drawn, inside, rtol=2e-3, atol=2e-3)
 
 
 @pytest.mark.parametrize("seed", range(3))
