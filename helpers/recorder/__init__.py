@@ -6,6 +6,7 @@ became of its gradients, ``print(trace)`` all of it as a table.
 """
 
 from helpers.recorder.events import (
+    Assign,
     Backward,
     BufferChange,
     Clear,
@@ -23,6 +24,7 @@ from helpers.recorder.events import (
 from helpers.recorder.trace import Trace, record
 
 __all__ = [
+    "Assign",
     "Backward",
     "BufferChange",
     "Clear",

@@ -9,7 +9,10 @@ PROBED = 4096  # elements of a parameter that enter its fingerprint
 
 @dataclass(frozen=True)
 class Reading:
-    """A gradient, or any other list of tensors, as one flat vector, as far as it is kept."""
+    """A gradient, or any other list of tensors, as one flat vector, as far as it is kept.
+
+    A complex number counts as two, its real and its imaginary part. What nobody could see is nan.
+    """
 
     norm: float
     # Tensor number i adds its elements times cos(i), cos(i + 1), ...; of one with more than PROBED
@@ -45,21 +48,42 @@ class Recomputation:
 
 @dataclass(frozen=True)
 class Backward:
-    """A completed backward that added to ``.grad`` of the model."""
+    """A backward that added to ``.grad`` of the model.
+
+    Where an optimizer steps while the backward still runs, the step comes after it all the same.
+    """
 
     number: int
     forwards: tuple[int, ...]  # whose outputs it went through
     added: Reading
-    held: Reading  # all of .grad after it
+    held: Reading  # all of .grad after it, each parameter's as soon as its gradient was added
     missing: tuple[str, ...]  # parameters that got no gradient from it
 
 
 @dataclass(frozen=True)
 class Edit:
-    """``.grad`` changed outside a backward, but not to nothing: clipped, unscaled, reduced."""
+    """``.grad`` changed in place outside a backward, but not to nothing.
+
+    It was clipped, unscaled, reduced, or added to by hand. ``after`` is nan where only the next
+    backward showed that something had changed.
+    """
 
     before: Reading
     after: Reading
+
+
+@dataclass(frozen=True)
+class Assign:
+    """``.grad`` of some parameters filled, or made another tensor, by no backward: set by hand.
+
+    What came into it, the hooks did not see: it may be a gradient from ``torch.autograd.grad``,
+    or anything else. Steps that use it, and clears, say ``assigned``. A ``.grad`` that another
+    parameter had before brings along the backwards it came from, and counts as seen.
+    """
+
+    before: Reading  # all of .grad
+    after: Reading
+    parameters: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -71,12 +95,15 @@ class Clear:
     to_none: bool
     used: bool  # whether an optimizer had stepped with all of it
     parameters: tuple[str, ...]
+    assigned: bool  # whether it held, too, what an Assign had put there
 
 
 @dataclass(frozen=True)
 class Step:
     """An optimizer step that ran (one that a GradScaler skips does not): an update.
 
+    Steps that it calls in turn, as a wrapper does, are part of it; where a wrapper has no learning
+    rates, they are those of the optimizer inside. What is cleared during the step comes after it.
     Readings cover those parameters of the model that the optimizer owns, in model order.
     """
 
@@ -89,6 +116,7 @@ class Step:
     learning_rates: tuple[float, ...]  # one for each parameter group
     change: Reading  # weights after the step minus before
     missing: tuple[str, ...]  # parameters it skipped because they had no gradient
+    assigned: bool  # whether it used, too, what an Assign had put there
 
 
 @dataclass(frozen=True)
@@ -125,8 +153,19 @@ class Pending:
     backwards: tuple[int, ...]  # 0 is from before the recording
     held: Reading
     used: bool  # whether an optimizer had stepped with all of it
+    assigned: bool  # whether it holds, too, what an Assign put there
 
 
 Event = (
-    Draw | Forward | Recomputation | Backward | Edit | Clear | Step | Schedule | BufferChange | Log
+    Draw
+    | Forward
+    | Recomputation
+    | Backward
+    | Edit
+    | Assign
+    | Clear
+    | Step
+    | Schedule
+    | BufferChange
+    | Log
 )

@@ -1,8 +1,7 @@
 """Where gradients and buffers are written down, and measured many at a time."""
 
-import functools
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -24,10 +23,16 @@ class Ledger:
 
     def __init__(self, tensors: tuple[Tensor, ...], keep_up_to: int):
         self.tensors = tensors
-        self.sizes = [t.numel() for t in tensors]
-        dtypes = (t.dtype for t in tensors)
-        self.dtype = functools.reduce(torch.promote_types, dtypes, torch.float32)
+        with torch.no_grad():
+            self.shapes = [plain(t).shape for t in tensors]
+        self.sizes = [shape.numel() for shape in self.shapes]
+        double = any(t.dtype in (torch.float64, torch.complex128) for t in tensors)
+        self.dtype = torch.float64 if double else torch.float32
         self.keep = sum(self.sizes) <= keep_up_to
+        # Whole vectors have to be written down, so they wait, however many they are.
+        fitting = min(BLOCK_ROWS, BLOCK_ELEMENTS // max(1, sum(self.sizes)))
+        self.waits = self.keep or fitting >= 4
+        self.fitting = max(4, fitting) if self.waits else BLOCK_ROWS
         self.rows: list[list[Any]] = []
         self.first = self.used = 0  # number of the block's first row, rows taken in it
         self.measured: list[Tensor] = []  # blocks of shape (rows, tensors, 2)
@@ -43,42 +48,40 @@ class Ledger:
         self.used += count
         return range(start, start + count)
 
-    def views(self, row: int) -> list[Any]:
+    def places(self, row: int) -> list[Any]:
         """The places in a row, one for each tensor."""
         return self.rows[row - self.first]
 
-    def write(self, tensors: Iterable[Tensor | None]) -> int:
+    def write(self, tensors: Sequence[Tensor | None]) -> int:
         """Fill a new row, None as zeros; returns its number."""
         (row,) = self.take(1)
-        for view, tensor in zip(self.rows[row - self.first], tensors, strict=True):
-            if tensor is None or tensor.numel() == 0:
-                view.zero_()
-            else:
-                view.copy_(plain(tensor))
+        places = self.places(row)
+        there = [i for i, tensor in enumerate(tensors) if tensor is not None]
+        if len(there) < len(tensors):
+            for place in places:
+                place.zero_()
+        copy_into([places[i] for i in there], [tensors[i] for i in there])
         return row
 
     def _lay_out(self) -> None:
         # Late, so that the rows lie where the model lies once the loop has moved it.
-        device, dtype, shapes = self.tensors[0].device, self.dtype, [t.shape for t in self.tensors]
-        self.patterns = [_pattern(size, i, dtype, device) for i, size in enumerate(self.sizes)]
-        fitting = min(BLOCK_ROWS, BLOCK_ELEMENTS // max(1, sum(self.sizes)))
-        if self.keep:  # whole vectors are wanted, so they have to be written down
-            fitting = max(4, fitting)
-        self.block = None
+        device = self.tensors[0].device
+        self.patterns = [_pattern(size, i, self.dtype, device) for i, size in enumerate(self.sizes)]
         with torch.inference_mode(False):
-            if fitting >= 4:
-                self.block = torch.zeros(fitting, sum(self.sizes), dtype=dtype, device=device)
+            if self.waits:
+                shape = self.fitting, sum(self.sizes)
+                self.block = torch.zeros(shape, dtype=self.dtype, device=device)
                 for row in self.block:
-                    parts = zip(row.split(self.sizes), shapes, strict=True)
+                    parts = zip(row.split(self.sizes), self.shapes, strict=True)
                     self.rows.append([part.view(shape) for part, shape in parts])
             else:
                 strides = map(_stride, self.sizes)
-                probes = list(zip(self.patterns, strides, strict=True))
-                self.rows = [[_Probe(*probe) for probe in probes] for _ in range(BLOCK_ROWS)]
+                probes = list(zip(self.patterns, strides, self.shapes, strict=True))
+                self.rows = [[_Probe(*probe) for probe in probes] for _ in range(self.fitting)]
 
     @torch.no_grad()
     def _measure_block(self) -> None:
-        if self.block is None:
+        if not self.waits:
             readings = [probe.reading for row in self.rows[: self.used] for probe in row]
             table = torch.stack(readings).view(self.used, -1, 2)
         else:
@@ -120,13 +123,15 @@ class Ledger:
 class _Probe:
     """Stands in for a row's view of one large tensor, and takes its measure instead of a copy."""
 
-    def __init__(self, pattern: Tensor, stride: int):
-        self.pattern, self.stride = pattern, stride
+    def __init__(self, pattern: Tensor, stride: int, shape: torch.Size):
+        self.pattern, self.stride, self.shape = pattern, stride, shape
         self.zero_()
 
     def copy_(self, source: Tensor) -> None:
         pattern = self.pattern.to(source.device)
-        numbers = source if source.is_floating_point() else source.to(pattern.dtype)
+        # Few operations know the narrow types; the wide ones are read where they lie.
+        wide = source.dtype in (torch.float32, torch.float64, torch.bfloat16, torch.float16)
+        numbers = source if wide else source.to(pattern.dtype)
         norm = torch.linalg.vector_norm(numbers, dtype=pattern.dtype)
         # take() reads a transposed gradient in place, where flattening would copy it whole.
         probed = numbers.take(torch.arange(len(pattern), device=source.device) * self.stride)
@@ -134,7 +139,10 @@ class _Probe:
         self.reading = torch.stack((norm, fingerprint)).to(self.pattern.device)
 
     def zero_(self) -> None:
-        self.reading = self.pattern.new_zeros(2)
+        self.fill_(0.0)
+
+    def fill_(self, value: float) -> None:
+        self.reading = self.pattern.new_full((2,), value)
 
 
 def _pattern(size: int, shift: int, dtype: torch.dtype, device: torch.device) -> Tensor:
@@ -154,7 +162,42 @@ def _stride(size: int) -> int:
     return max(1, math.ceil(size / PROBED))
 
 
+def copy_into(places: Sequence[Any], tensors: Sequence[Tensor]) -> None:
+    """Copy each tensor into its place; one that no longer has its shape reads nan."""
+    sources = [plain(tensor) for tensor in tensors]
+    if not places:
+        return
+    if isinstance(places[0], Tensor):
+        try:
+            torch._foreach_copy_(places, sources)
+            return
+        except RuntimeError:  # of another shape than when the recording began
+            pass
+    for place, source in zip(places, sources, strict=True):
+        if place.shape == source.shape:
+            place.copy_(source)
+        else:
+            place.fill_(torch.nan)
+
+
 def plain(tensor: Tensor) -> Tensor:
-    """The tensor without its graph, dense."""
-    tensor = tensor.detach() if tensor.requires_grad else tensor
-    return tensor if tensor.layout is torch.strided else tensor.to_dense()
+    """The tensor without its graph, dense, as real numbers: of a complex one, two for each."""
+    if tensor.requires_grad:
+        tensor = tensor.detach()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
+    if tensor.is_complex():
+        tensor = torch.view_as_real(tensor.resolve_conj())
+    return tensor.dequantize() if tensor.is_quantized else tensor
+
+
+def same_vector(a: Sequence[float], b: Sequence[float]) -> bool:
+    """Whether two (norm, fingerprint) are one vector's, but for the order of summation."""
+    nearby = 1e-6 * abs(a[0]) if math.isfinite(a[0]) else 0.0
+    pairs = zip(a, b, strict=True)
+    return all(x == y or abs(x - y) <= nearby or (x != x and y != y) for x, y in pairs)
+
+
+def roughness(dtype: torch.dtype) -> float:
+    """How far, relative to their norms, a sum of gradients may be off by rounding alone."""
+    return max(1e-4, 2 * torch.finfo(dtype).eps)

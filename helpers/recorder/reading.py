@@ -1,12 +1,12 @@
-"""What the hooks noted, turned into events and a text table."""
+"""What the hooks noted, turned into events."""
 
+import dataclasses
 import math
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
-
-import torch
+from dataclasses import dataclass
 
 from helpers.recorder.events import (
+    Assign,
     Backward,
     BufferChange,
     Clear,
@@ -21,191 +21,268 @@ from helpers.recorder.events import (
     Schedule,
     Step,
 )
-from helpers.recorder.ledger import Rows
+from helpers.recorder.ledger import Rows, roughness, same_vector
+from helpers.recorder.notes import (
+    Arrived,
+    BuffersSeen,
+    Called,
+    Drawn,
+    Logged,
+    Looked,
+    Note,
+    Notes,
+    Recomputed,
+    Scheduled,
+    StepBegan,
+    Stepped,
+)
 
-if TYPE_CHECKING:
-    from helpers.recorder.trace import Trace
+
+@dataclass(frozen=True)
+class Grad:
+    """What is known of one parameter's ``.grad``."""
+
+    row: int | None = None  # where it was last written down
+    unclipped: int | None = None  # the same after the last backward
+    absent: bool = True
+    backwards: tuple[int, ...] = ()  # that are in it
+    assigned: bool = False
+    used: bool = False
+
+    @property
+    def full(self) -> bool:
+        return bool(self.backwards) or self.assigned
 
 
-def interpret(trace: "Trace") -> tuple[tuple[Event, ...], Pending]:
-    """What the hooks noted, turned into events, and what is left in ``.grad``."""
-    reading, each = trace._gradients.reader()
-    buffers, each_buffer = trace._buffers.reader()
-    everything = range(len(trace._names))
-    roughness = [_roughness(p.dtype) for p in trace._parameters]
-    events: list[Event] = []
-    numbers = dict.fromkeys(("draw", "forward", "backward", "step"), 0)
-    held: Rows = dict.fromkeys(everything)  # where .grad of each parameter was last written down
-    unclipped: Rows = dict(held)  # the same after the last backward
-    buffer_rows: Rows = {}
-    absent = [True] * len(everything)  # whose .grad is None
-    contents: list[tuple[int, ...]] = [()] * len(everything)  # backwards in each .grad
-    used = [False] * len(everything)
-    losses: dict[tuple[str, int], tuple[float, ...]] = {}
+def interpret(notes: Notes) -> tuple[tuple[Event, ...], Pending]:
+    """The events that were noted, and what is left in ``.grad``."""
+    interpreter = _Interpreter(notes)
+    for note in notes.written:
+        interpreter.read(note)
+    return tuple(interpreter.events), interpreter.pending()
 
-    def of(which: Iterable[int]) -> tuple[int, ...]:
-        return tuple(sorted(set().union(*(contents[i] for i in which))))
 
-    def named(which: Iterable[int]) -> tuple[str, ...]:
-        return tuple(trace._names[i] for i in which)
+class _Interpreter:
+    def __init__(self, notes: Notes):
+        self.notes = notes
+        self.reading, self.each = notes.gradients.reader()
+        self.buffer_reading, self.each_buffer = notes.buffers.reader()
+        self.rounding = [roughness(t.dtype) for t in notes.gradients.tensors]
+        self.grads = [Grad() for _ in notes.names]
+        self.events: list[Event] = []
+        self.draws = self.steps = 0
+        self.forward_losses: list[tuple[float, ...]] = []
+        self.backward_losses: dict[int, tuple[float, ...]] = {}
+        self.backward_at = 0  # where the last backward stands among the events
+        self.added: Rows = {}
+        self.held: Rows = {}
+        self.buffer_row: int | None = None
+        self.cleared: dict[int, Grad] | None = None  # during a step: what it cleared, as it was
 
-    def clear(which: list[int], to_none: bool, empty: Sequence[bool]) -> None:
-        # A gradient that was zero before shows no change, but went with the others.
-        emptied = [i for i in everything if i in which or (empty[i] and contents[i])]
-        thrown, all_used = reading({i: held[i] for i in which}), all(used[i] for i in which)
-        events.append(Clear(of(emptied), thrown, to_none, all_used, named(which)))
+    def read(self, note: Note) -> None:
+        match note:
+            case Drawn():
+                self.draws += 1
+                self.events.append(Draw(self.draws, note.epoch, note.position))
+            case Called():
+                self.called(note)
+            case Recomputed():
+                self.events.append(Recomputation())
+            case Arrived():
+                self.arrived(note)
+            case Looked():
+                self.looked(note)
+            case StepBegan():
+                self.cleared, self.before_step = {}, len(self.events)
+            case Stepped():
+                self.stepped(note)
+            case Scheduled():
+                self.events.append(Schedule(note.optimizer, note.old, note.new))
+            case BuffersSeen():
+                self.buffers_seen(note)
+            case Logged():
+                values = {name: float(value) for name, value in note.values.items()}
+                self.events.append(Log(values, self.steps))
+
+    def called(self, note: Called) -> None:
+        loss = None if note.loss is None else float(note.loss)
+        self.forward_losses.append(() if loss is None else (loss,))
+        number = len(self.forward_losses)
+        self.events.append(Forward(number, note.samples, note.with_grad, note.training, loss))
+
+    def arrived(self, note: Arrived) -> None:
+        before = self.rows()
+        self.explain_gaps(note, before)
+        number, first = note.backward, note.backward not in self.backward_losses
+        if first:
+            losses = sum((self.forward_losses[f - 1] for f in note.forwards), ())
+            self.backward_losses[number] = losses
+            self.backward_at = len(self.events)
+            self.added, self.held = dict.fromkeys(before), self.rows()
+            self.unseen, self.fired = set(), set()
+        for i, (added, held) in note.rows.items():
+            backwards = (*self.grads[i].backwards, number)
+            self.change(i, row=held, absent=False, backwards=backwards, used=False)
+            self.added[i], self.held[i] = added, held
+            if added is None:
+                self.unseen.add(i)
+        self.fired |= note.rows.keys()
+        for i in range(len(self.grads)):
+            self.change(i, unclipped=self.grads[i].row)
+        added = self.reading(self.added)
+        if self.unseen:
+            added = Reading(math.nan, math.nan)
+        missing = self.named(i for i in self.added if i not in self.fired)
+        backward = Backward(number, note.forwards, added, self.reading(self.held), missing)
+        self.events[self.backward_at : self.backward_at + (not first)] = [backward]
+
+    def explain_gaps(self, note: Arrived, before: Rows) -> None:
+        """Fingerprints add up as gradients do; where not, ``.grad`` changed unseen in between."""
+        rows = {i: rows for i, rows in note.rows.items() if rows[0] is not None}
+        was = self.each({i: before[i] for i in rows})
+        added = self.each({i: added for i, (added, _) in rows.items()})
+        now = self.each({i: held for i, (_, held) in rows.items()})
+        cleared, left = {}, {}
+        for i, b, a, n in zip(rows, was, added, now, strict=True):
+            allowed = self.rounding[i] * (b[0] + a[0] + n[0])
+            if abs(b[1] + a[1] - n[1]) > allowed and allowed < math.inf:
+                left[i] = n[1] - a[1]
+                cleared[i] = abs(left[i]) <= allowed
+        if left and all(cleared.values()):
+            self.clear(list(left), to_none=False)
+        elif left:
+            others = {i: row for i, row in before.items() if i not in left}
+            fingerprint = sum(left.values()) + sum(f for _, f in self.each(others))
+            self.events.append(Edit(self.reading(before), Reading(math.nan, fingerprint)))
+
+    def looked(self, note: Looked) -> None:
+        everything = range(len(self.grads))
+        now: Rows = dict.fromkeys(everything, note.row)
+        before, after = self.each(self.rows()), self.each(now)
+        if note.first:
+            for i in everything:
+                backwards = (0,) if after[i][0] else ()
+                self.change(i, now[i], now[i], note.absent[i], backwards)
+            return
+        empty = [note.absent[i] or after[i][0] == 0 for i in everything]
+        gone = [i for i in everything if empty[i]]
+        gone = [i for i in gone if before[i][0] or note.absent[i] > self.grads[i].absent]
+        changed = [i for i in everything if i not in gone and not same_vector(before[i], after[i])]
+        came = {
+            i: self.grads[j] if j is not None else None
+            for i, j in note.replaced.items()
+            if i in changed
+        }
+        if gone:
+            # A gradient that was zero before shows no change, but went with the others.
+            also = [i for i in everything if i in gone or (empty[i] and self.grads[i].full)]
+            self.clear(gone, all(note.absent[i] for i in gone), also)
+        assigned = [i for i in changed if i in came or not self.grads[i].full]
+        edited = [i for i in changed if i not in assigned]
+        if edited:
+            rows = self.rows()
+            for i in edited:
+                self.change(i, row=note.row)
+            self.events.append(Edit(self.reading(rows), self.reading(self.rows())))
+        if assigned:
+            self.assign(assigned, note.row, came)
+        for i in everything:
+            unclipped = now[i] if gone else self.grads[i].unclipped
+            self.change(i, row=now[i], absent=note.absent[i], unclipped=unclipped)
+
+    def assign(self, which: list[int], row: int | None, came: dict[int, Grad | None]) -> None:
+        rows = self.rows()
+        for i in which:
+            other = came.get(i)
+            if other is None:
+                self.change(i, row=row, assigned=True, used=False)
+            else:
+                self.change(i, row, row, False, other.backwards, other.assigned, other.used)
+        after = self.reading(self.rows())
+        self.events.append(Assign(self.reading(rows), after, self.named(which)))
+
+    def clear(self, which: list[int], to_none: bool, also: Sequence[int] = ()) -> None:
+        grads = self.grads
+        emptied = sorted({*which, *also})
+        thrown = self.reading({i: grads[i].row for i in which})
+        used = all(grads[i].used for i in which)
+        assigned = any(grads[i].assigned for i in emptied)
+        parameters = self.named(which)
+        self.events.append(Clear(self.of(emptied), thrown, to_none, used, parameters, assigned))
         for i in emptied:
-            contents[i], used[i], held[i] = (), False, None
+            if self.cleared is not None:
+                self.cleared[i] = grads[i]
+            self.change(i, row=None, backwards=(), assigned=False, used=False)
 
-    for kind, *seen in trace._raw:
-        if kind in numbers:
-            numbers[kind] += 1
-            number = numbers[kind]
-        if kind == "draw":
-            events.append(Draw(number, *seen))
-        elif kind == "forward":
-            samples, with_grad, training, loss = seen
-            losses[kind, number] = () if loss is None else (float(loss),)
-            events.append(Forward(number, samples, with_grad, training, *losses[kind, number]))
-        elif kind == "recomputation":
-            events.append(Recomputation())
-        elif kind == "backward":
-            forwards, fired, added_row, row = seen
-            filled = [i for i in everything if fired[i]]
-            added: Rows = {i: added_row if fired[i] else None for i in everything}
-            now: Rows = {i: row if fired[i] else held[i] for i in everything}
-            # Fingerprints add up as gradients do; where not, .grad changed unseen in between.
-            was = zip(each(held), each(added), each(now), strict=True)
-            gaps = [(b[1] + a[1] - n[1], n[1] - a[1], b[0] + a[0] + n[0]) for b, a, n in was]
-            odd = [i for i in filled if abs(gaps[i][0]) > roughness[i] * gaps[i][2] < math.inf]
-            if odd and all(abs(gaps[i][1]) <= roughness[i] * gaps[i][2] for i in odd):
-                clear(odd, False, [False] * len(everything))
-            elif odd:
-                left = sum(gap[1] for gap in gaps)
-                events.append(Edit(reading(held), Reading(math.nan, left)))
-            for i in filled:
-                contents[i], used[i], absent[i] = (*contents[i], number), False, False
-            held, unclipped = now, dict(now)
-            losses[kind, number] = sum((losses["forward", f] for f in forwards), ())
-            missing = named(i for i in everything if not fired[i])
-            events.append(Backward(number, forwards, reading(added), reading(held), missing))
-        elif kind == "look":
-            row, now_absent = seen
-            now = dict.fromkeys(everything, row)
-            before, after = each(held), each(now)
-            empty = [now_absent[i] or after[i][0] == 0 for i in everything]
-            gone = [
-                i for i in everything if empty[i] and (before[i][0] or now_absent[i] > absent[i])
-            ]
-            changed = [i for i in everything if i not in gone and not _same(before[i], after[i])]
-            first = not events
-            if gone:
-                clear(gone, all(now_absent[i] for i in gone), empty)
-            if changed and not first:
-                events.append(Edit(reading(held), reading(now)))
-            for i in changed:
-                contents[i] = contents[i] or (0,)
-            held, absent = now, list(now_absent)
-            unclipped = dict(now) if gone or first else unclipped
-        elif kind == "step":
-            optimizer, owned, rates, row = seen
-            backwards = of(owned)
-            step = Step(
-                number,
-                optimizer,
-                backwards,
-                losses=sum((losses["backward", b] for b in backwards if b), ()),
-                before=reading({i: unclipped[i] for i in owned}),
-                gradient=reading({i: held[i] for i in owned}),
-                learning_rates=rates,
-                change=reading(dict.fromkeys(owned, row)),
-                missing=named(i for i in owned if absent[i]),
-            )
-            events.append(step)
-            for i in owned:
-                used[i] = True
-        elif kind == "schedule":
-            events.append(Schedule(*seen))
-        elif kind == "buffers":
-            row, in_forward = seen
-            now = dict.fromkeys(range(len(trace._buffer_names)), row)
-            states = zip(each_buffer(buffer_rows or now), each_buffer(now), strict=True)
-            which = [i for i, (before, after) in enumerate(states) if not _same(before, after)]
-            if which:
-                names = tuple(trace._buffer_names[i] for i in which)
-                before, after = ({i: rows[i] for i in which} for rows in (buffer_rows, now))
-                events.append(BufferChange(names, in_forward, buffers(before), buffers(after)))
-            buffer_rows = now
-        elif kind == "log":
-            values = {name: float(value) for name, value in seen[0].items()}
-            events.append(Log(values, updates=numbers["step"]))
-    all_used = all(used[i] for i in everything if contents[i])
-    return tuple(events), Pending(of(everything), reading(held), all_used)
+    def stepped(self, note: Stepped) -> None:
+        grads = {i: self.grads[i] for i in note.owned}
+        # What a step itself throws away, or a hook right after it, it has used before.
+        inside = {i: g for i, g in self.cleared.items() if i in grads and not grads[i].full}
+        grads |= inside
+        self.cleared = None
+        self.steps += 1
+        backwards = _union(g.backwards for g in grads.values())
+        losses = (self.backward_losses[b] for b in backwards if b)
+        step = Step(
+            self.steps,
+            note.optimizer,
+            backwards,
+            losses=sum(losses, ()),
+            before=self.reading({i: g.unclipped for i, g in grads.items()}),
+            gradient=self.reading({i: g.row for i, g in grads.items()}),
+            learning_rates=note.learning_rates,
+            change=self.reading(dict.fromkeys(grads, note.row)),
+            missing=self.named(i for i, g in grads.items() if g.absent),
+            assigned=any(g.assigned for g in grads.values()),
+        )
+        during = range(self.before_step, len(self.events))
+        last = max((i for i in during if isinstance(self.events[i], Backward)), default=-1)
+        names = set(self.named(inside))
+        after = []
+        for i in reversed(during):
+            event = self.events[i]
+            if i > last and isinstance(event, Clear) and names >= set(event.parameters):
+                after.insert(0, dataclasses.replace(self.events.pop(i), used=True))
+        self.events += [step, *after]
+        for i in note.owned:
+            self.change(i, used=True)
+
+    def buffers_seen(self, note: BuffersSeen) -> None:
+        names = self.notes.buffer_names
+        before: Rows = dict.fromkeys(range(len(names)), self.buffer_row)
+        now: Rows = dict.fromkeys(before, note.row)
+        first, self.buffer_row = self.buffer_row is None, note.row
+        if first:
+            return
+        states = zip(self.each_buffer(before), self.each_buffer(now), strict=True)
+        which = [i for i, (old, new) in enumerate(states) if not same_vector(old, new)]
+        if which:
+            old, new = (self.buffer_reading({i: rows[i] for i in which}) for rows in (before, now))
+            changed = tuple(names[i] for i in which)
+            self.events.append(BufferChange(changed, note.in_forward, old, new))
+
+    def pending(self) -> Pending:
+        full = [grad for grad in self.grads if grad.full]
+        return Pending(
+            _union(grad.backwards for grad in full),
+            self.reading(self.rows()),
+            used=all(grad.used for grad in full),
+            assigned=any(grad.assigned for grad in full),
+        )
+
+    def change(self, i: int, *values: object, **named: object) -> None:
+        """Replace what is known of parameter ``i``'s ``.grad``: all, in order, or what is named."""
+        self.grads[i] = Grad(*values) if values else dataclasses.replace(self.grads[i], **named)
+
+    def rows(self) -> Rows:
+        return {i: grad.row for i, grad in enumerate(self.grads)}
+
+    def of(self, which: Iterable[int]) -> tuple[int, ...]:
+        return _union(self.grads[i].backwards for i in which)
+
+    def named(self, which: Iterable[int]) -> tuple[str, ...]:
+        return tuple(self.notes.names[i] for i in which)
 
 
-def _same(a: Sequence[float], b: Sequence[float]) -> bool:
-    """Whether two (norm, fingerprint) are one vector's, but for the order of summation."""
-    nearby = 1e-6 * abs(a[0]) if math.isfinite(a[0]) else 0.0
-    pairs = zip(a, b, strict=True)
-    return all(x == y or abs(x - y) <= nearby or (x != x and y != y) for x, y in pairs)
-
-
-def _roughness(dtype: torch.dtype) -> float:
-    """How far, relative to their norms, a sum of gradients may be off by rounding alone."""
-    return max(1e-4, 2 * torch.finfo(dtype).eps)
-
-
-def table_of(events: Iterable[Event]) -> str:
-    lines = [("event", "of", ""), *map(_line, events)]
-    widths = [max(len(line[column]) for line in lines) for column in (0, 1)]
-    padded = (f"{a.ljust(widths[0])}  {b.ljust(widths[1])}  {c}".rstrip() for a, b, c in lines)
-    return "\n".join(padded)
-
-
-def _line(event: Event) -> tuple[str, str, str]:
-    """An event in a table: which, of what, and its numbers."""
-    match event:
-        case Draw():
-            return f"draw {event.number}", f"pass {event.epoch}", f"item {event.position}"
-        case Forward():
-            samples = "" if event.samples is None else f"samples: {event.samples}"
-            loss = "" if event.loss is None else f"loss {event.loss:.4g}"
-            return f"forward {event.number}", samples, loss if event.with_grad else "no gradient"
-        case Recomputation():
-            return "recomputation", "", ""
-        case Backward():
-            source = f"forward {_spans(event.forwards)}" if event.forwards else ""
-            what = f"adds {event.added.norm:.4g}, then holds {event.held.norm:.4g}"
-            return f"backward {event.number}", source, what
-        case Edit():
-            return "edit", "", f"gradient {event.before.norm:.4g} to {event.after.norm:.4g}"
-        case Clear():
-            what = f"gradient {event.held.norm:.4g} to {'None' if event.to_none else 'zero'}"
-            return "clear", _of(event.backwards), what + ("" if event.used else ", unused")
-        case Step():
-            rates = ", ".join(f"{rate:.4g}" for rate in event.learning_rates)
-            what = f"gradient {event.gradient.norm:.4g}, lr {rates}, moves {event.change.norm:.4g}"
-            return f"step {event.number}", _of(event.backwards), what
-        case Schedule():
-            old, new = (", ".join(f"{r:.4g}" for r in rates) for rates in (event.old, event.new))
-            return "schedule", f"optimizer {event.optimizer}", f"lr {old} to {new}"
-        case BufferChange():
-            where = "in forward" if event.in_forward else "outside"
-            return "buffers", where, ", ".join(event.buffers)
-        case Log():
-            return "log", "", ", ".join(f"{name} {x:.4g}" for name, x in event.values.items())
-
-
-def _of(backwards: tuple[int, ...]) -> str:
-    return f"backward {_spans(backwards)}" if backwards else "nothing"
-
-
-def _spans(numbers: tuple[int, ...]) -> str:
-    """(1, 2, 3, 5) as "1-3, 5"."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)
+def _union(numbers: Iterable[tuple[int, ...]]) -> tuple[int, ...]:
+    return tuple(sorted(set().union(*numbers)))
