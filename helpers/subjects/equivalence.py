@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 from helpers import checks
+from helpers.device import same_on_every_device
 from helpers.gradients import flat_gradient, flat_weights
 from helpers.subjects.causes import (
     FEATURES,
@@ -50,6 +51,7 @@ class Trail:
 
 
 @lru_cache(maxsize=2048)
+@same_on_every_device()
 def train_with(causes: Causes, accumulation_steps: int) -> Trail:
     """Eight updates on the same 16 samples, each window cut into that many micro-batches.
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.benchmark import Timer
 
 from helpers import checks
+from helpers.device import same_on_every_device
 from helpers.gradients import accumulate, scale_factors
 from helpers.models import small_convnet
 
@@ -167,6 +168,7 @@ def split_for(
     )
 
 
+@same_on_every_device()
 def update_seconds(x: Tensor, y: Tensor, micro_batch: int) -> float:
     """The median time of one update of the digits net over x and y in equal micro-batches.
 

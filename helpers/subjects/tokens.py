@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from helpers import checks
+from helpers.device import same_on_every_device
 from helpers.models import VOCABULARY, tiny_language_model
 
 IGNORED = -100  # the label that cross_entropy leaves out, PyTorch's own default
@@ -102,6 +103,7 @@ class TokenWindow:
         return [number for number, count in enumerate(self.targets) for _ in range(count)]
 
 
+@same_on_every_device()
 def token_window(targets: Sequence[int], sizes: Sequence[int], rule: str) -> TokenWindow:
     """The gradient of the small language model over sequences in micro-batches.
 
