@@ -86,6 +86,7 @@ class SteppingPicture(MovingPicture):
         named = [*names_beside(held, spans, NAME_ROOM * height), *[("", 0.0)] * MOST_NAMES]
         for text, (name, y) in zip(self.names, named, strict=False):
             text.set_text(name)
+            text.set_visible(bool(name))
             text.set_y(y)
             text.get_bbox_patch().set_visible(not name.isdigit())  # it lies on several thin parts
         self.right.set_data([0, 1], [right, right])
@@ -99,8 +100,9 @@ class SteppingPicture(MovingPicture):
         top = 2.0 ** math.ceil(math.log2(largest / 1.05))
         ticks = (0, top / 2, top) if low >= 0 else (-top, 0, top)
         bottom = 0 if low >= 0 else -1.1 * top
-        self.axes.set_ylim(bottom, 1.1 * top)
-        self.axes.set_yticks(ticks, [number(tick, 3) for tick in ticks])
+        if self.axes.get_ylim() != (bottom, 1.1 * top):  # new ticks take a while
+            self.axes.set_ylim(bottom, 1.1 * top)
+            self.axes.set_yticks(ticks, [number(tick, 3) for tick in ticks])
         return 1.1 * top - bottom
 
     @property

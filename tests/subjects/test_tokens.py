@@ -1,11 +1,15 @@
 import itertools
+import re
+from collections import Counter
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from matplotlib.colors import to_rgb
 from torch.nn import functional as F
 
+from helpers.figures import weight_bars
 from helpers.gradients import compare, flat_gradient
 from helpers.models import tiny_language_model
 from helpers.panels import TokensPanel
@@ -18,6 +22,9 @@ from helpers.subjects.tokens import (
     token_loss,
 )
 from tests.subjects.panels import stays_right
+from tests.subjects.pictures import assert_readable, overlapping, text_extents
+
+OKABE_ITO = ("#E69F00", "#56B4E9", "#CC79A7", "#999999")
 
 
 def gradient(model, batches, rule="tokens"):
@@ -69,6 +76,15 @@ def test_the_model_sees_no_later_token():
     rows = target_gradients(model, long)
     assert rows.shape == (11, sum(p.numel() for p in model.parameters()))
     assert torch.allclose(target_gradients(model, long[:5]), rows[:4], atol=1e-6)
+
+
+@pytest.mark.parametrize(("length", "step"), [(8, 1), (9, 3)])
+def test_sequences_of_up_to_eight_count_in_ones_and_longer_ones_in_threes(length, step):
+    steps = Counter()
+    for sequence in sequences([length] * 200):
+        steps.update(((sequence[1:] - sequence[:-1]) % 12).tolist())
+    assert steps.most_common(1)[0][0] == step
+    assert steps[step] > 4 * steps[4 - step]
 
 
 def test_model_and_sequences_leave_the_random_state_alone():
@@ -131,6 +147,41 @@ def test_two_tokens_of_class_one_and_six_of_class_zero_vanish_by_mean_of_means()
     (wrong,) = torch.autograd.grad((loss(1, 2, "mean") + loss(0, 6, "mean")) / 2, b)
     (right,) = torch.autograd.grad((loss(1, 2, "sum") + loss(0, 6, "sum")) / 8, b)
     assert (wrong.item(), right.item()) == (pytest.approx(0, abs=1e-15), -0.25)
+
+
+# the still picture
+
+
+def test_the_bars_of_each_rule_are_its_weights_in_order_with_the_fair_share_dashed():
+    rules = {"divided by steps": [0.1, 0.25, 0.05, 0.6], "weighted by samples": [0.25] * 4}
+    picture = weight_bars("Weights", rules)
+    left, right = picture.figure.axes
+    assert (left.get_title(), right.get_title()) == tuple(rules)
+    for axes, weights, colour in zip(
+        picture.figure.axes, rules.values(), ("#0072B2", "#009E73"), strict=True
+    ):
+        assert [bar.get_height() for bar in axes.patches] == weights
+        middles = [bar.get_x() + bar.get_width() / 2 for bar in axes.patches]
+        assert middles == pytest.approx([1, 2, 3, 4])
+        assert {bar.get_facecolor()[:3] for bar in axes.patches} == {to_rgb(colour)}
+        assert list(axes.lines[0].get_ydata()) == [0.25, 0.25]
+        assert axes.get_xticks().tolist() == [1, 2, 3, 4]
+        assert axes.get_ylim()[0] == 0
+        assert axes.get_ylim()[1] > 1.2 * 0.6
+    assert [text.get_text() for text in left.get_legend().get_texts()] == ["fair"]
+    assert (left.get_ylabel(), left.get_xlabel()) == ("weight", "sample")
+    assert picture.table.heading == ("weight of sample", "1", "2", "3", "4")
+    assert picture.table.rows == (
+        ("divided by steps", "0.1", "0.25", "0.05", "0.6"),
+        ("weighted by samples", "0.25", "0.25", "0.25", "0.25"),
+    )
+    assert picture.alt == (
+        "Weights. divided by steps: 0.1, 0.25, 0.05, 0.6; "
+        "weighted by samples: 0.25, 0.25, 0.25, 0.25"
+    )
+    extents = text_extents(picture)
+    assert list(overlapping(extents)) == []
+    assert all(picture.figure.bbox.contains(box.x0, box.y0) for _, box in extents)
 
 
 # bad input
@@ -202,21 +253,110 @@ def test_the_panels_error_is_what_autograd_measures(panel, rule):
     assert panel.window.error == pytest.approx(measured_error(panel), abs=1e-5)
 
 
+def by_hand(panel):
+    """For each micro-batch its sequences' targets and the weight of its mean loss."""
+    targets, pieces = [slider.value for slider in panel.targets], [[]]
+    for i, count in enumerate(targets):
+        pieces[-1].append(count)
+        if i < 7 and panel.gaps[i].value:
+            pieces.append([])
+    total = sum(targets)
+    weigh = {
+        "means": lambda piece: 1 / len(pieces),
+        "sequences": lambda piece: len(piece) / 8,
+        "tokens": lambda piece: sum(piece) / total if total else 0,
+    }[panel.rule.value]
+    return [(piece, weigh(piece) if sum(piece) else 0) for piece in pieces]
+
+
+def verdict_by_hand(panel, error):
+    pieces = by_hand(panel)
+    if not any(sum(piece) for piece, _ in pieces):
+        return "no target in the whole window: no step at all"
+    says_nan = panel.rule.value != "tokens" and any(sum(piece) == 0 for piece, _ in pieces)
+    begin = "the loss is NaN, " if says_nan else ""
+    if error < 1e-6:
+        return begin + "every target counts the same: the full-batch gradient, up to rounding"
+    return begin + f"the gradient is off by {error:.0%} of the full batch's length"
+
+
 def assert_tokens_panel_is_right(panel):
-    total = sum(slider.value for slider in panel.targets)
-    assert len(panel.window.shares) == total
-    bars = [path.vertices for path in panel.picture.shares.bars.get_paths()]
-    drawn = [b[1][1] for b in bars for _ in range(round(b[2][0] - b[0][0]))]
-    assert drawn == pytest.approx(panel.window.shares)
-    (error,) = panel.picture.error.get_paths()
-    assert error.vertices[1][1] == pytest.approx(panel.window.error)
-    assert panel.window.loss_is_nan == ("the loss is NaN" in panel.table.closing or not total)
-    if panel.rule.value == "tokens" and total:
-        assert panel.window.error < 1e-5
+    pieces, picture = by_hand(panel), panel.picture
+    total = sum(count for piece, _ in pieces for count in piece)
+    measured = measured_error(panel) if total else 0
+    error = 0 if measured < 2e-5 else measured  # what rounding leaves is nobody's error
+    assert picture.error.get_paths()[0].vertices[1][1] == pytest.approx(error, rel=1e-3, abs=1e-5)
+    verdict = verdict_by_hand(panel, error)
+
+    assert_readable(picture)
+    bars, expected = [path.vertices for path in picture.shares.bars.get_paths()], []
+    for number, (piece, weight) in enumerate(pieces):
+        for count in piece:
+            if count:
+                expected.append((count, weight / sum(piece) * total, OKABE_ITO[number % 4]))
+    ends = list(itertools.accumulate(count for count, _, _ in expected))
+    assert [bar[0][0] for bar in bars] == [0, *ends][: len(ends)]
+    assert [bar[2][0] for bar in bars] == ends
+    for corner in (1, 2):
+        heights = [bar[corner][1] for bar in bars]
+        assert heights == pytest.approx([share for _, share, _ in expected])
+    colours = picture.shares.bars.get_facecolor()[:, :3]
+    for colour, (_, _, full) in zip(colours, expected, strict=True):
+        assert list(colour) == pytest.approx([0.75 + 0.25 * c for c in to_rgb(full)], abs=1 / 255)
+    axes = picture.shares.axes
+    most = max((share for _, share, _ in expected), default=1)
+    assert most < axes.get_ylim()[1] <= max(2.2, 2.51 * most)
+    assert total <= axes.get_xlim()[1] <= max(10, 2 * total)
+    assert error < picture.beside.get_ylim()[1] <= max(1.5, 2.01 * error)
+    for axis in (axes.xaxis, axes.yaxis, picture.beside.yaxis):
+        ticks = [(tick.get_loc(), tick.label1.get_text()) for tick in axis.get_major_ticks()]
+        assert all(float(text) == at for at, text in ticks)
+        assert {at for at, _ in ticks} >= ({1} if axis is axes.yaxis else {0, max(ticks)[0]})
+    assert [*axes.get_title().split(",")] == verdict.split(",")
+
+    rows = [
+        (
+            "1 sequence" if len(piece) == 1 else f"{len(piece)} sequences",
+            str(sum(piece)),
+            f"{weight:.3g}",
+            f"{weight / sum(piece) * total:.3g}" if sum(piece) else "–",
+        )
+        for piece, weight in pieces
+    ]
+    assert panel.table.heading == (
+        *("micro-batch", "targets", "weight of its mean", "each target counts"),
+    )
+    assert list(panel.table.rows) == rows
+    assert panel.table.closing == verdict
+    assert panel.alt == f"Eight sequences cut into micro-batches: {verdict}"
+    marks = re.findall(r"border-left:6px solid (#\w+)", panel.screen.value)
+    assert marks == [OKABE_ITO[i % 4] for i in range(len(pieces))]
 
 
 def test_controls_in_any_order_leave_the_tokens_panel_right(panel):
-    stays_right(panel, assert_tokens_panel_is_right, seed=0)
+    stays_right(panel, assert_tokens_panel_is_right, seed=0, moves=30)
+
+
+@pytest.mark.parametrize(
+    ("targets", "cuts", "rule", "error", "share"),
+    [
+        ((1, 12, 12, 12, 12, 12, 12, 12), {1}, "means", 1.79, 42.5),
+        ((12, 0, 0, 0, 0, 0, 1, 12), {1, 7}, "sequences", 3.61, 18.75),
+        ((0, 0, 0, 0, 0, 0, 0, 1), {4}, "means", 0.5, 0.5),
+    ],
+)
+def test_errors_and_weights_far_beyond_the_fair_share_are_in_the_picture(
+    panel, targets, cuts, rule, error, share
+):
+    with panel.hold():
+        for slider, value in zip(panel.targets, targets, strict=True):
+            slider.value = value
+        for i, gap in enumerate(panel.gaps, start=1):
+            gap.value = i in cuts
+        panel.rule.value = rule
+    assert round(panel.window.error, 2) == error
+    assert max(panel.window.shares) == pytest.approx(share)
+    assert_tokens_panel_is_right(panel)
 
 
 def test_the_targets_of_the_token_panel_have_the_answers_given(panel):
