@@ -4,6 +4,7 @@ import xml.etree.ElementTree as ElementTree
 import matplotlib
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
 from PIL import Image
 
 from helpers.figures import (
@@ -18,6 +19,7 @@ from helpers.figures import (
     vector,
 )
 from helpers.subjects.training import loss_surface
+from tests.subjects.pictures import cut_off, overlapping, text_extents
 
 GRADIENTS = [(4, -2), (6, 2), (6, -6), (-4, -2), (-16, -4), (-4, -4), (16, -8), (0, -4)]
 LOSSES = [1, 1, 9, 1, 4, 4, 16, 4]
@@ -124,22 +126,125 @@ def test_png_is_an_image_of_the_whole_figure():
     assert Image.open(io.BytesIO(png(cutting_picture().figure))).size == (990, 473)
 
 
-def test_curves_draw_the_numbers_of_their_table():
-    picture = curves("Test", {"loss": {"full batch": [5, 2], "unscaled": [5, 1]}}, [1, 2], "update")
-    (axes,) = picture.figure.axes
-    assert [line.get_ydata().tolist() for line in axes.lines] == [[5, 2], [5, 1]]
+RUNS = {"full batch": [3, 2, 1], "scaled": [3, 2, 1.5], "unscaled": [12, 40, 0.5]}
+LOOKS = {  # colour, dash, marker
+    "full batch": ("#000000", "--", "None"),
+    "scaled": ("#0072b2", "-", "None"),
+    "divided by steps": ("#0072b2", "-", "s"),
+    "weighted by tokens": ("#009e73", "-", "None"),
+    "unscaled": ("#d55e00", "-", "o"),
+    "unscaled, k = 2": ("#d55e00", "-", "o"),
+    "unscaled, k = 4": ("#d55e00", ":", "o"),
+}
+
+
+def assert_still_picture_is_readable(picture):
+    extents = text_extents(picture)
+    assert [*cut_off(picture, extents), *overlapping(extents)] == []
+    for axes in picture.figure.axes:
+        limits = np.transpose([axes.get_xlim(), axes.get_ylim()])
+        for line in axes.lines:
+            points = np.transpose(line.get_data())
+            points = points[np.isfinite(points).all(1)]
+            assert (limits[0] <= points).all()
+            assert (points <= limits[1]).all()
+
+
+def looks(axes):
+    return {
+        line.get_label(): (to_hex(line.get_color()), line.get_linestyle(), line.get_marker())
+        for line in axes.lines
+    }
+
+
+@pytest.mark.parametrize("log", [False, True])
+@pytest.mark.parametrize("x", [[1, 2, 3], [0, 0.25, 1], range(5, 8)])
+def test_curves_draw_each_run_over_the_x_given_with_a_name(x, log):
+    charts = {"gradient norm": RUNS, "loss": dict(reversed(RUNS.items()))}
+    picture = curves("Test", charts, x, "update", log=log)
+    assert [axes.get_title() for axes in picture.figure.axes] == ["gradient norm", "loss"]
+    for axes, runs in zip(picture.figure.axes, charts.values(), strict=True):
+        assert [line.get_label() for line in axes.lines] == list(runs)
+        assert [text.get_text() for text in axes.get_legend().get_texts()] == list(runs)
+        for line, values in zip(axes.lines, runs.values(), strict=True):
+            assert list(line.get_xdata()) == list(x)
+            assert list(line.get_ydata()) == values
+        assert axes.get_xlabel() == "update"
+        assert axes.get_yscale() == ("log" if log else "linear")
+        assert looks(axes) == {run: LOOKS[run] for run in runs}
+    assert_still_picture_is_readable(picture)
+
+
+def test_the_table_of_curves_has_their_ends():
+    charts = {"loss": {"full batch": [5, 3, 2], "unscaled": [5, 3, 1 / 3]}}
+    picture = curves("Test", charts, [1, 2, 4], "update")
     assert picture.table.text() == (
-        "update            1  2\nloss, full batch  5  2\nloss, unscaled    5  1"
+        "update            1      4\nloss, full batch  5      2\nloss, unscaled    5  0.333"
     )
-    assert "loss, unscaled: 5 to 1" in picture.alt
+    assert picture.alt == "Test. loss, full batch: 5 to 2; loss, unscaled: 5 to 0.333"
+
+
+def test_every_kind_of_run_has_one_look_in_curves_and_in_paths():
+    charts = {"loss": {run: [2, 1] for run in LOOKS}}
+    assert looks(curves("Test", charts, [1, 2], "update").figure.axes[0]) == LOOKS
+    walks = {run: [(1, 0), (0.9, 0.2)] for run in LOOKS}
+    drawn = looks(paths("Walk", loss_surface(), walks).figure.axes[0])
+    assert {run: drawn[run] for run in LOOKS} == LOOKS
+
+
+def test_a_run_of_no_known_kind_is_refused_by_name():
+    with pytest.raises(ValueError, match=r"must begin with one of .*'unscaled'.* got 'summed'"):
+        curves("Test", {"loss": {"summed": [2, 1]}}, [1, 2], "update")
 
 
 def test_paths_draw_the_weights_of_their_table():
-    walk = [(1, 0), (0.9375, 0.21875)]
-    picture = paths("Walk", loss_surface(), {"scaled": walk})
-    (line,) = [line for line in picture.figure.axes[0].lines if line.get_label() == "scaled"]
-    assert list(zip(*line.get_data(), strict=True)) == walk
-    assert "(1, 0)  (0.938, 0.219)" in picture.table.text()
+    walks = {"scaled": [(1, 0), (0.9375, 0.21875)], "unscaled": [(1, 0), (0.5, 1.25), (2, 3)]}
+    picture = paths("Walk", loss_surface(), walks)
+    (axes,) = picture.figure.axes
+    drawn = {line.get_label(): line for line in axes.lines}
+    for run, walk in walks.items():
+        assert list(zip(*drawn[run].get_data(), strict=True)) == walk
+        assert drawn[run].get_markevery() == list(range(len(walk)))
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == list(walks)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("weight", "bias")
+    assert picture.table.text() == (
+        "weight and bias   start             end\n"
+        "scaled           (1, 0)  (0.938, 0.219)\n"
+        "unscaled         (1, 0)          (2, 3)"
+    )
+    assert picture.alt == "Walk. scaled ends at (0.938, 0.219); unscaled ends at (2, 3)"
+    assert_still_picture_is_readable(picture)
+
+
+def test_a_path_that_leaves_the_map_ends_at_its_edge_and_says_so():
+    picture = paths("Walk", loss_surface(), {"unscaled": [(1, 0), (1, 2), (1, 9), (-50, 9)]})
+    (axes,) = picture.figure.axes
+    (line,) = [line for line in axes.lines if "unscaled" in line.get_label()]
+    assert list(zip(*line.get_data(), strict=True)) == [(1, 0), (1, 2), (1, pytest.approx(4.2))]
+    assert line.get_markevery() == [0, 1]
+    assert axes.get_legend().get_texts()[0].get_text() == "unscaled, 2 of 3 off the map"
+    assert "unscaled         (1, 0)  (−50, 9)" in picture.table.text()
+    assert_still_picture_is_readable(picture)
+
+
+def test_contours_join_points_of_one_loss_and_the_cross_is_the_minimum():
+    (axes,) = paths("Walk", loss_surface(points=150), {"scaled": [(9, 9)]}).figure.axes
+    samples = np.array([(-2, -1), (3, 2), (-1, 2), (2, 3), (4, 6), (1, 3), (-2, 2), (0, 2)])
+    x, y = samples.T
+
+    def loss(weight, bias):
+        return np.square(weight * x + bias - y).mean()
+
+    cross = axes.lines[0]
+    minimum = np.ravel(cross.get_data())
+    assert minimum == pytest.approx(np.polyfit(x, y, 1))
+    (contours,) = axes.collections
+    found = []
+    for path in contours.get_paths():
+        losses = [loss(*point) for point in path.vertices]
+        assert losses == pytest.approx([losses[0]] * len(losses), abs=0.01)
+        found.append(losses[0] - loss(*minimum))
+    assert found == pytest.approx([0.05, 0.3, 1, 2, 4, 7, 11, 16, 22], abs=0.01)
 
 
 def test_a_picture_shows_png_with_alt_text_then_its_table(monkeypatch, capsys):

@@ -80,7 +80,7 @@ class TrainingPicture(MovingPicture):
             (self.run, run, SCALING_NAMES[scaling], self.run_name),
         ):
             counted = range(1, len(shown.losses) + 1)
-            text.set_text(name + self._walk(lines[0], np.asarray(shown.weights, float)))
+            text.set_text(name + _show_walk(lines[0], shown.weights))
             lines[1].set_data(counted, shown.gradient_norms)
             lines[2].set_data(counted, shown.losses)
             for line in lines:
@@ -93,19 +93,20 @@ class TrainingPicture(MovingPicture):
         norms.set_ylim(_decades([*full.gradient_norms, *run.gradient_norms], 0.05, 2000))
         losses.set_ylim(_decades([*full.losses, *run.losses], 0.9, 2000))
 
-    def _walk(self, line: Line2D, weights: np.ndarray) -> str:
-        """Show as much of a path as lies on the map, and say how much does not."""
-        low, high = np.transpose([line.axes.get_xlim(), line.axes.get_ylim()])
-        shown, given = clipped(weights, low, high)
-        line.set_data(*shown.T)
-        line.set_markevery(given)
-        off = len(weights) - len(given)
-        return f", {off} of {self.updates} off the map" if off else ""
-
     @property
     def moving(self) -> list[Artist]:
         key = (self.full_name, self.run_name, self.run_sample)
         return [*self.run, *self.full, *key, self.verdict]
+
+
+def _show_walk(line: Line2D, weights: Sequence[Sequence[float]]) -> str:
+    """Show as much of a path as lies on the map; what to say of the updates that do not."""
+    low, high = np.transpose([line.axes.get_xlim(), line.axes.get_ylim()])
+    shown, given = clipped(np.asarray(weights, float), low, high)
+    line.set_data(*shown.T)
+    line.set_markevery(given)
+    off = len(weights) - len(given)
+    return f", {off} of {len(weights) - 1} off the map" if off else ""
 
 
 def clipped(points: np.ndarray, low: np.ndarray, high: np.ndarray) -> tuple[np.ndarray, list[int]]:
@@ -173,6 +174,8 @@ RUN_LINES = {
 def _line(run: str) -> dict:
     """The look of a run by its name: "unscaled, k = 4" is "unscaled", but dotted."""
     kind, _, variant = run.partition(",")
+    if kind not in RUN_LINES:
+        raise ValueError(f"a run's name must begin with one of {list(RUN_LINES)}, got {run!r}")
     return {**RUN_LINES[kind], **({"ls": ":"} if "4" in variant else {})}
 
 
@@ -226,7 +229,8 @@ def paths(title: str, surface, runs: Mapping[str, Sequence[Sequence[float]]]) ->
         axes = figure.add_axes([0.1, 0.12, 0.86, 0.84])
         loss_contours(axes, surface)
         for run, weights in runs.items():
-            axes.plot(*np.asarray(weights).T, label=run, **_line(run))
+            (line,) = axes.plot([], [], **_line(run))
+            line.set_label(run + _show_walk(line, weights))
         axes.legend(fontsize=9, loc="lower left")
     rows = [(run, _point(weights[0]), _point(weights[-1])) for run, weights in runs.items()]
     table = Table(("weight and bias", "start", "end"), tuple(rows))
