@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from helpers.models import micro_batch_model
 from helpers.recorder import record
 
-LESSON = Path(__file__).parents[1] / "notebooks" / "03_the_loop_and_its_last_window.ipynb"
+LESSON = Path(__file__).parents[1] / "notebooks" / "03_the_loop_line_by_line.ipynb"
 
 
 def functions_of(*cells: str) -> dict:

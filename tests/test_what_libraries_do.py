@@ -26,7 +26,7 @@ from transformers import (
 from helpers.recorder import record
 
 ROOT = Path(__file__).parents[1]
-LESSON = ROOT / "notebooks" / "03_the_loop_and_its_last_window.ipynb"
+LESSON = ROOT / "notebooks" / "03_the_loop_line_by_line.ipynb"
 GRADIENTS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
 
 

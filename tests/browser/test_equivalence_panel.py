@@ -14,17 +14,17 @@ SCHEDULER = 6
 
 
 @pytest.fixture(scope="module")
-def lesson_5(lab: Lab) -> Iterator[Notebook]:
-    with lab.open("05_where_equivalence_ends.ipynb") as notebook:
+def lesson_6(lab: Lab) -> Iterator[Notebook]:
+    with lab.open("06_where_equivalence_ends.ipynb") as notebook:
         notebook.restart_and_run_all()
         yield notebook
         assert notebook.errors() == []
 
 
 @pytest.fixture
-def panel(lesson_5: Notebook) -> Locator:
+def panel(lesson_6: Notebook) -> Locator:
     """The panel with no cause, k = 4, after eight updates."""
-    panel = lesson_5.panel("checkpointing")
+    panel = lesson_6.panel("checkpointing")
     panel.get_by_role("button", name="4", exact=True).click()
     panel.get_by_role("slider").press("End")
     panel.get_by_role("button", name="no cause at all").click()

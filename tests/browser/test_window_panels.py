@@ -18,17 +18,17 @@ def opened(lab: Lab, name: str) -> Iterator[Notebook]:
 
 @pytest.fixture(scope="module")
 def lesson_3(lab: Lab) -> Iterator[Notebook]:
-    yield from opened(lab, "03_the_loop_and_its_last_window.ipynb")
+    yield from opened(lab, "03_the_loop_line_by_line.ipynb")
 
 
 @pytest.fixture(scope="module")
-def lesson_6(lab: Lab) -> Iterator[Notebook]:
-    yield from opened(lab, "06_memory_and_time.ipynb")
+def lesson_8(lab: Lab) -> Iterator[Notebook]:
+    yield from opened(lab, "08_memory_and_time.ipynb")
 
 
 @pytest.fixture(scope="module")
-def lesson_4(lab: Lab) -> Iterator[Notebook]:
-    yield from opened(lab, "04_unequal_micro_batches.ipynb")
+def lesson_5(lab: Lab) -> Iterator[Notebook]:
+    yield from opened(lab, "05_unequal_micro_batches.ipynb")
 
 
 def press(slider: Locator, key: str, times: int) -> None:
@@ -97,8 +97,8 @@ def test_more_samples_make_more_bars(lesson_3):
     expect(panel).to_contain_text("3 ×")
 
 
-def test_the_rule_decides_over_each_targets_weight(lesson_4):
-    panel = lesson_4.panel("targets, sequence by sequence")
+def test_the_rule_decides_over_each_targets_weight(lesson_5):
+    panel = lesson_5.panel("targets, sequence by sequence")
     expect(panel).to_contain_text("off by 25%")
     first, *_, last = bar_heights(panel)
     assert first / last == pytest.approx(2.375 / 1.357, rel=1e-3)  # as the table says
@@ -109,8 +109,8 @@ def test_the_rule_decides_over_each_targets_weight(lesson_4):
     expect(panel).to_contain_text("off by 25%")
 
 
-def test_cuts_and_lengths_are_moved_by_mouse_and_keyboard(lesson_4):
-    panel = lesson_4.panel("targets, sequence by sequence")
+def test_cuts_and_lengths_are_moved_by_mouse_and_keyboard(lesson_5):
+    panel = lesson_5.panel("targets, sequence by sequence")
     for gap in ("2|3", "4|5", "6|7"):
         panel.get_by_role("button", name=gap).click()
     expect(panel).to_contain_text("8 sequences")
@@ -121,8 +121,8 @@ def test_cuts_and_lengths_are_moved_by_mouse_and_keyboard(lesson_4):
     expect(panel).to_contain_text("the loss is NaN")
 
 
-def test_a_budget_is_spent_by_mouse_and_keyboard(lesson_6):
-    panel = lesson_6.panel("budget, GiB")
+def test_a_budget_is_spent_by_mouse_and_keyboard(lesson_8):
+    panel = lesson_8.panel("budget, GiB")
     expect(panel).to_contain_text("64 samples as 4 × 16")
     widths = bar_widths(panel)
     assert widths[3] / widths[0] == pytest.approx(12.8 / 0.462, rel=0.02)  # as the table says
