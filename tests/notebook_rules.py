@@ -12,6 +12,8 @@ from statistics import median
 import nbformat
 from nbformat import NotebookNode
 
+from helpers.teaching.asking import seal
+
 Rule = Callable[[NotebookNode], list[str]]
 
 SECTIONS = ("What you will be able to do", "Exercises", "Recall", "Summary", "Next")
@@ -25,6 +27,9 @@ WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
 FENCED = re.compile(r"^(```|~~~).*?^\1", re.MULTILINE | re.DOTALL)
 MARKDOWN_IMAGE = re.compile(r"!\[(?P<alt>[^\]]*)\]\(\s*<?(?P<source>[^)\s>]+)")
 HTML_IMAGE = re.compile(r"<img\b[^>]*>", re.IGNORECASE)
+ASKED = re.compile(r"^(\w+) = Prediction\(", re.MULTILINE)
+REVEAL = re.compile(r"\b(\w+)\.reveal\(")
+SEALED = r"Choose above, then run this cell\. \(The answer is sealed: (\w{4})\.\)"
 MACHINE_PATH = re.compile(r"(?<![\w.])(/(home|Users|root|tmp|work|private)/|[A-Z]:\\)\S+")
 
 RULES: list[Rule] = []
@@ -226,8 +231,38 @@ def ignored_output_says_why(notebook: NotebookNode) -> list[str]:
 
 
 @rule
+def nothing_answers_a_prediction_before_it_is_made(notebook: NotebookNode) -> list[str]:
+    """No output stands between question and reveal; the reveal shows what is sealed, no more."""
+    found, asked = [], {}
+    for where, cell in code_cells(notebook):
+        shown = "\n".join(text for output in cell.outputs for text in texts(output))
+        for name in REVEAL.findall(cell.source):
+            if asked.pop(name, None) is not None and not re.fullmatch(SEALED, shown.strip()):
+                found.append(f"{where} reveals {name} and shows {shown.strip()[:60]!r}")
+        if shown:
+            found += [
+                f"{where} has output between the prediction {name} and its reveal" for name in asked
+            ]
+        asked |= dict.fromkeys(ASKED.findall(cell.source), where)
+    return found + [f"{where} asks {name}, which nothing reveals" for name, where in asked.items()]
+
+
+@rule
+def what_comes_before_a_prediction_does_not_answer_it(notebook: NotebookNode) -> list[str]:
+    found = []
+    for number, asked, answer in predictions(notebook):
+        key = answer.split(",")[0].strip().lower()
+        before = notebook.cells[:number]
+        told = [line for cell in before for line in lines_shown(cell)]
+        told += [title.lower() for _, _, title in headings(notebook)]
+        if len(key) >= ALT_LENGTH // 4 and any(key in line for line in told):
+            found.append(f"cell {number} asks {asked!r}; {key!r} is told before, or by a heading")
+    return found
+
+
+@rule
 def solutions_and_questions_are_collapsed(notebook: NotebookNode) -> list[str]:
-    """A question's code holds its answer."""
+    """What a question cell holds is no code to read."""
     folded = {
         where: {"solution", "question"} & set(tags(cell)) and not is_collapsed(cell)
         for where, cell in code_cells(notebook)
@@ -245,6 +280,37 @@ def questions_are_tagged(notebook: NotebookNode) -> list[str]:
         f"{where} asks something and is not tagged question"
         for where, cell in code_cells(notebook)
         if re.search(r"\b(Recall|Prediction)\(", cell.source) and "question" not in tags(cell)
+    ]
+
+
+def predictions(notebook: NotebookNode) -> Iterator[tuple[int, str, str]]:
+    """Each prediction's cell, question and right choice: the one that fits the reveal's seal."""
+    asked = {}
+    for number, cell in enumerate(notebook.cells):
+        shown = "\n".join(text for output in cell.get("outputs", []) for text in texts(output))
+        for name in REVEAL.findall(cell.source) if cell.cell_type == "code" else ():
+            sealed = re.search(SEALED, shown)
+            if name in asked and sealed:
+                where, question, choices = asked[name]
+                yield from (
+                    (where, question, choice)
+                    for choice in choices
+                    if seal(question, choice) == sealed[1]
+                )
+        if cell.cell_type == "code" and (name := ASKED.search(cell.source)):
+            question, *choices = shown.strip().split("\n  ○ ")
+            asked[name[1]] = number, question, choices
+
+
+def lines_shown(cell: NotebookNode) -> list[str]:
+    """What a reader has read of a cell: its text, or its outputs, in small letters."""
+    if cell.cell_type == "markdown":
+        return cell.source.lower().splitlines()
+    return [
+        line.lower()
+        for output in cell.outputs
+        for text in texts(output)
+        for line in text.splitlines()
     ]
 
 

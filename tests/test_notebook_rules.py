@@ -6,10 +6,14 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook, new_output
 
+from helpers.teaching.asking import seal
 from tests import notebook_rules as rules
 
 Fault = Callable[[NotebookNode], None]
 FAULTS: dict[Fault, rules.Rule] = {}
+ASKED = "Predict: the sum is"
+SEALED = f"Choose above, then run this cell. (The answer is sealed: {seal(ASKED, 'twice that')}.)"
+FOLDED = {"tags": ["question"], "jupyter": {"source_hidden": True}}
 ALT = "Three bars, the middle one twice as high as the others"
 
 
@@ -27,11 +31,14 @@ def good_notebook() -> NotebookNode:
     raised = new_output("error", ename="ZeroDivisionError", evalue="division", traceback=["1 / 0"])
     code = [
         ran("import math"),
+        ran("guess = Prediction(...)", said(f"{ASKED}\n  ○ twice that\n  ○ half of it"), **FOLDED),
+        ran("measure()"),
+        ran("guess.reveal(measured)", said(SEALED)),
         ran("draw()", drawn, said("1 2 1")),
         ran("# timings differ from run to run\ntime()", said("5"), tags=["nbval-ignore-output"]),
         ran("1 / 0", raised, tags=["raises-exception"]),
         ran("3", said("right"), tags=["solution"], jupyter={"source_hidden": True}),
-        *(ran(f"{i} + {i}\n\n# a sum\n{i} + 1\n{i}", said(f"{i}")) for i in range(15)),
+        *(ran(f"{i} + {i}\n\n# a sum\n{i} + 1\n{i}", said(f"{i}")) for i in range(12)),
     ]
     for count, cell in enumerate(code, start=1):
         cell.execution_count = count
@@ -262,6 +269,36 @@ def test_rule_bites(plant: Fault):
     notebook = good_notebook()
     plant(notebook)
     assert [keep for keep in rules.RULES if keep(notebook)] == [FAULTS[plant]]
+
+
+@fault(rules.nothing_answers_a_prediction_before_it_is_made)
+def measured_before_the_reveal(notebook):
+    cell_with(notebook, "measure()").outputs = [said("4.0")]
+
+
+@fault(rules.nothing_answers_a_prediction_before_it_is_made)
+def told_beside_the_seal(notebook):
+    cell_with(notebook, "guess.reveal").outputs = [said("4.0"), said(SEALED)]
+
+
+@fault(rules.nothing_answers_a_prediction_before_it_is_made)
+def never_revealed(notebook):
+    cell_with(notebook, "guess.reveal").source = "guess"
+
+
+@fault(rules.what_comes_before_a_prediction_does_not_answer_it)
+def answered_by_a_heading(notebook):
+    notebook.cells.append(new_markdown_cell("## The sum is twice that"))
+
+
+@fault(rules.what_comes_before_a_prediction_does_not_answer_it)
+def answered_by_the_text_before(notebook):
+    notebook.cells[8].source += "\n\nAs said, it is twice that."
+
+
+@fault(rules.what_comes_before_a_prediction_does_not_answer_it)
+def answered_by_an_earlier_output(notebook):
+    cell_with(notebook, "import math").outputs = [said("Twice that, of course")]
 
 
 def test_every_rule_has_a_fault():

@@ -1,9 +1,11 @@
 import functools
+import re
 
 import pytest
 import torch
 
-from helpers.teaching import Prediction, Recall, check, progress, show_source
+from helpers.teaching import Prediction, Recall, asking, check, progress, show_source
+from helpers.teaching.asking import seal
 
 CHOICES = {"half": 0.5, "twice": 2.0}
 
@@ -14,8 +16,22 @@ def predicted(choice=None):
     return prediction
 
 
-def test_without_a_prediction_the_measurement_is_told_alone():
-    assert predicted().reveal(2.0).text() == "Measured: twice. You made no prediction."
+def test_without_a_prediction_the_measurement_stays_sealed():
+    revealed = predicted().reveal(2.0)
+    sealed = seal("Predict: the gradient is", "twice")
+    said = f"Choose above, then run this cell. (The answer is sealed: {sealed}.)"
+    assert revealed.text() == said
+    assert said in revealed.widget.value
+    revealed.believe("half")
+    revealed.believe(None)
+    assert revealed.text() == said
+
+
+def test_another_answer_has_another_seal():
+    choices = ["half", "twice", "2", "2.0", ""]
+    seals = {seal(question, choice) for question in ("a", "b") for choice in choices}
+    assert len(seals) == 2 * len(choices)
+    assert all(re.fullmatch("[0-9a-f]{4}", one) for one in seals)
 
 
 def test_a_prediction_stands_beside_the_measurement():
@@ -34,7 +50,7 @@ def test_a_prediction_cell_run_again_is_the_one_that_the_reveal_believes():
     first = predicted("half")
     revealed = first.reveal(2.0)
     second = predicted()
-    assert revealed.text() == "Measured: twice. You made no prediction."
+    assert "sealed" in revealed.text()
     second.choice.value = "twice"
     assert "as you predicted" in revealed.widget.value
     first.choice.value = None
@@ -48,7 +64,7 @@ def test_a_reveal_by_an_earlier_object_believes_the_newest():
     assert revealed.text() == "Measured: twice, as you predicted."
     second.choice.value = "half"
     assert "you predicted: half" in revealed.widget.value
-    assert "You made no prediction" in (predicted(), revealed)[1].text()
+    assert "sealed" in (predicted(), revealed)[1].text()
 
 
 def test_every_reveal_of_a_question_follows_the_cell_run_again():
@@ -73,9 +89,8 @@ def test_another_question_changes_no_reveal(question, choices):
 def test_what_a_question_asks_and_reveals_is_text_and_no_html():
     prediction = Prediction("if i<k and k>i:", {"a<b>": 1, "b & c": 2})
     assert prediction.widget.children[0].value == "<b>Predict: if i&lt;k and k&gt;i:</b>"
-    assert "a&lt;b&gt;" in prediction.reveal(1).widget.value
     prediction.choice.value = "b & c"
-    assert "b &amp; c" in prediction.reveal(1).widget.value
+    assert "a&lt;b&gt;, you predicted: b &amp; c" in prediction.reveal(1).widget.value
     assert prediction.choice.description_allow_html is False
 
 
@@ -90,8 +105,19 @@ def test_a_prediction_needs_different_choices(choices):
         Prediction("?", choices)
 
 
-def test_recall_answers_at_once_with_the_reason():
-    recall = Recall("What does backward() do?", ["adds", "sets"], "adds", "It <adds>.")
+@pytest.fixture
+def asked(tmp_path, monkeypatch):
+    """Puts one question into an otherwise empty folder of questions."""
+    (tmp_path / "05.toml").write_text(
+        '[adds]\nquestion = "What does i<k do?"\nchoices = ["adds", "sets"]\n'
+        'answer = "adds"\nwhy = "It <adds>."\n'
+    )
+    monkeypatch.setattr(asking.questions, "__defaults__", (tmp_path,))
+
+
+def test_recall_answers_at_once_with_the_reason(asked):
+    recall = Recall("05/adds")
+    assert recall.widget.children[0].value == "<b>What does i&lt;k do?</b>"
     assert recall.feedback.value == ""
     recall.choice.value = "sets"
     assert recall.feedback.value == "✗ Not quite: It &lt;adds&gt;."
@@ -101,16 +127,16 @@ def test_recall_answers_at_once_with_the_reason():
     assert recall.feedback.value == ""
 
 
-def test_the_answer_to_recall_must_be_a_choice():
-    with pytest.raises(ValueError, match=r"answer must be one of .*, got 3"):
-        Recall("?", [1, 2], 3, "")
-    with pytest.raises(ValueError, match="two or more different"):
-        Recall("?", [1, 1], 1, "")
+def test_questions_read_as_text_without_a_kernel_and_without_their_answers(asked):
+    text = Recall("05/adds")._repr_mimebundle_()["text/plain"]
+    assert text == "What does i<k do?\n  ○ adds\n  ○ sets"
 
 
-def test_questions_read_as_text_without_a_kernel():
-    text = Recall("How many?", [1, 2], 2, "Two.")._repr_mimebundle_()["text/plain"]
-    assert text == "How many?\n  ○ 1\n  ○ 2\n  Answer: 2. Two."
+@pytest.mark.parametrize("name", ["05/set", "06/adds", "adds", 5])
+def test_an_unknown_question_names_those_there_are(asked, name):
+    allowed = "['05/adds']" if str(name).startswith("05") else "['05/...']"
+    with pytest.raises(ValueError, match=re.escape(f"name must be one of {allowed}, got {name!r}")):
+        Recall(name)
 
 
 def halve(loss, k):

@@ -192,7 +192,7 @@ def test_a_prediction_stands_beside_the_measured_made_before_or_after(lesson_1: 
     prediction = lesson_1.panel("losses not divided. Against the full batch's")
     cell = lesson_1.code_cells.filter(has_text="unscaled.reveal(")
     shown = cell.locator(".jp-OutputArea-output")
-    expect(shown).to_have_text("Measured: twice as long. You made no prediction.")
+    expect(shown).to_contain_text("Choose above, then run this cell.")
     cell.locator(".jp-InputPrompt").click()
     lesson_1.command("notebook:clear-cell-output")
     expect(shown).to_have_count(0)

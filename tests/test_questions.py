@@ -1,0 +1,64 @@
+"""Recall questions are whole, asked where they belong, and their numbers are worked out again."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+from helpers.teaching.asking import questions
+
+QUESTIONS = questions()
+LESSONS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
+
+
+@pytest.mark.parametrize("name", QUESTIONS)
+def test_a_question_is_whole(name):
+    asked = QUESTIONS[name]
+    assert asked.keys() == {"question", "choices", "answer", "why"}
+    assert asked["answer"] in asked["choices"]
+    assert len(set(asked["choices"])) == len(asked["choices"]) >= 2
+    assert all(isinstance(choice, str) and choice for choice in asked["choices"])
+    assert asked["question"].strip()
+    assert asked["why"].endswith(".")
+    assert asked["answer"] not in asked["question"] or len(asked["answer"]) < 3
+
+
+@pytest.mark.parametrize("lesson", LESSONS, ids=lambda path: path.stem)
+def test_a_lesson_asks_each_of_its_questions_once(lesson):
+    number = lesson.stem[:2]
+    asked = re.findall(r'Recall\(\\"(.*?)\\"\)', lesson.read_text())
+    assert sorted(asked) == sorted(name for name in QUESTIONS if name.startswith(number))
+
+
+def bfloat16_sum() -> float:
+    held = torch.tensor(1.0, dtype=torch.bfloat16)
+    for _ in range(256):
+        held += torch.tensor(2.0**-8, dtype=torch.bfloat16)
+    return held.item()
+
+
+NUMBERS = {
+    "01/four-undivided": 4 * -3.5,
+    "02/mean-of-eight": (4 * 3 + 4 * 7) / 8,
+    "02/second-learning-rate": "1/4",
+    "03/how-much-too-long": 4,
+    "03/resume": 5 * 4,
+    "05/updates-of-seven": len(range(0, 7, 3)),
+    "05/targets-of-two-rows": len(range(1, 3)) + len(range(1, 5)),
+    "06/eight-targets": (4 + 4 + 6 * 1) / 8,
+    "06/negatives-seen": 256 // 16 - 1,
+    "08/bfloat16-sum": bfloat16_sum(),
+    "08/bytes-a-weight": sum([4, 4, 4, 4]),
+}
+
+
+@pytest.mark.parametrize("name", [name for name in QUESTIONS if name in NUMBERS])
+def test_a_number_is_right(name):
+    assert QUESTIONS[name]["answer"] == str(NUMBERS[name])
+
+
+def test_no_number_is_taken_on_trust():
+    numeric = {name for name, asked in QUESTIONS.items() if re.match(r"[−-]?\d", asked["answer"])}
+    assert numeric <= NUMBERS.keys(), "work the new ones out in NUMBERS"
+    assert NUMBERS.keys() <= QUESTIONS.keys()
