@@ -21,6 +21,8 @@ CELLS = (35, 65)
 LINES_MEDIAN, LINES_NINE_OF_TEN, LINES_MOST = 4, 14, 25
 WORDS_A_LINE = (10, 18)
 SHARE_WITH_OUTPUT = 0.8
+WORDS_A_MINUTE, LINES_A_MINUTE, MINUTES_A_TARGET = 170, 15, 2
+TIME_WITHIN = 0.2
 ALT_LENGTH = 20
 BYTES = 400_000
 WIDGET_VIEW = "application/vnd.jupyter.widget-view+json"
@@ -205,16 +207,22 @@ def cells_are_short(notebook: NotebookNode) -> list[str]:
 
 @rule
 def has_far_more_prose_than_code(notebook: NotebookNode) -> list[str]:
-    words = sum(
-        any(letter.isalnum() for letter in word)
-        for _, prose in markdown(notebook)
-        for word in prose.split()
-    )
-    lines = sum(lines_of_code(cell) for cell in shown_code(notebook))
+    words, lines = words_of_prose(notebook), sum(map(lines_of_code, shown_code(notebook)))
     fewest, most = WORDS_A_LINE
     if fewest * lines <= words <= most * lines:
         return []
     return [f"{words} words to {lines} lines of code, not {fewest} to {most} words a line"]
+
+
+@rule
+def states_its_time(notebook: NotebookNode) -> list[str]:
+    """Reading, exercises and targets of panels, counted; what is stated lies within a fifth."""
+    counted = minutes(notebook)
+    everything = "\n".join(prose for _, prose in markdown(notebook))
+    stated = re.findall(r"\*\*Time\*\* about (\d+) minutes", everything)
+    if len(stated) == 1 and abs(int(stated[0]) / counted - 1) <= TIME_WITHIN:
+        return []
+    return [f"'**Time** about N minutes' has N = {stated}; what there is to do takes {counted:.0f}"]
 
 
 @rule
@@ -312,6 +320,23 @@ def lines_shown(cell: NotebookNode) -> list[str]:
         for text in texts(output)
         for line in text.splitlines()
     ]
+
+
+def words_of_prose(notebook: NotebookNode) -> int:
+    prose = (word for _, prose in markdown(notebook) for word in prose.split())
+    return sum(any(letter.isalnum() for letter in word) for word in prose)
+
+
+def minutes(notebook: NotebookNode) -> float:
+    """How long a lesson takes: prose, code, the minutes that exercises state, and targets."""
+    lines = sum(lines_of_code(cell) for cell in shown_code(notebook) if not is_collapsed(cell))
+    reading = words_of_prose(notebook) / WORDS_A_MINUTE + lines / LINES_A_MINUTE
+    exercises, targets = 0, 0
+    for _, prose in markdown(notebook):
+        exercises += sum(map(int, re.findall(r"^\*\*.+\((\d+) minutes\)", prose, re.MULTILINE)))
+        for listed in re.findall(r"\*\*Reach these targets[^\n]*\n+((?:\d\..*\n?)+)", prose):
+            targets += len(re.findall(r"^\d\.", listed, re.MULTILINE))
+    return reading + exercises + MINUTES_A_TARGET * targets
 
 
 def is_collapsed(cell: NotebookNode) -> bool:

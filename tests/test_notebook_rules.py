@@ -22,6 +22,7 @@ def good_notebook() -> NotebookNode:
     prose = [new_markdown_cell("# A lesson\n\n```\n# no title\n```")]
     prose += [new_markdown_cell(f"## {section}") for section in rules.SECTIONS]
     prose += [new_markdown_cell("some words on sums " * 15) for _ in range(13)]
+    prose += [new_markdown_cell("**Time** about 68 minutes.\n\n**1. Sum** (60 minutes). Add them.")]
     prose += [new_markdown_cell("![Arrows, tip to tail](arrows.png)")]
     drawn = new_output(
         "display_data",
@@ -260,17 +261,6 @@ def question_without_its_tag(notebook):
     cell_with(notebook, "4").source = 'Recall("2 + 2?", [3, 4], 4, "Count.")'
 
 
-def test_good_notebook_has_no_complaints():
-    assert rules.complaints(good_notebook()) == []
-
-
-@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
-def test_rule_bites(plant: Fault):
-    notebook = good_notebook()
-    plant(notebook)
-    assert [keep for keep in rules.RULES if keep(notebook)] == [FAULTS[plant]]
-
-
 @fault(rules.nothing_answers_a_prediction_before_it_is_made)
 def measured_before_the_reveal(notebook):
     cell_with(notebook, "measure()").outputs = [said("4.0")]
@@ -299,6 +289,40 @@ def answered_by_the_text_before(notebook):
 @fault(rules.what_comes_before_a_prediction_does_not_answer_it)
 def answered_by_an_earlier_output(notebook):
     cell_with(notebook, "import math").outputs = [said("Twice that, of course")]
+
+
+@fault(rules.states_its_time)
+def time_guessed(notebook):
+    cell = cell_with(notebook, "**Time**")
+    cell.source = cell.source.replace("68 minutes", "45 minutes")
+
+
+@fault(rules.states_its_time)
+def time_not_said(notebook):
+    cell = cell_with(notebook, "**Time**")
+    cell.source = cell.source.replace("**Time**", "Time")
+
+
+@fault(rules.states_its_time)
+def an_exercise_more(notebook):
+    cell_with(notebook, "**Time**").source += "\n\n**2. Product** (30 minutes). Multiply."
+
+
+@fault(rules.states_its_time)
+def targets_more(notebook):
+    targets = "".join(f"{i}. Reach it.\n" for i in range(1, 10))
+    notebook.cells[8].source += f"\n\n**Reach these targets:**\n\n{targets}\n1. Told."
+
+
+def test_good_notebook_has_no_complaints():
+    assert rules.complaints(good_notebook()) == []
+
+
+@pytest.mark.parametrize("plant", FAULTS, ids=lambda plant: plant.__name__)
+def test_rule_bites(plant: Fault):
+    notebook = good_notebook()
+    plant(notebook)
+    assert [keep for keep in rules.RULES if keep(notebook)] == [FAULTS[plant]]
 
 
 def test_every_rule_has_a_fault():
