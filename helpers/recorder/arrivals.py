@@ -110,8 +110,7 @@ class Arrivals:
         gradients = self._notes.gradients
         (*added, held) = gradients.take(1 if nothing else 2)
         self._rows = (added[0] if added else None, held)
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        self._at_once = distributed or not gradients.waits
+        self._at_once = not gradients.waits or _is_distributed()
         self._call_back(running)
 
     def _call_back(self, running: int) -> None:
@@ -122,18 +121,20 @@ class Arrivals:
     def _copy(self, which: Sequence[int]) -> None:
         """Write down what arrived for these parameters, and their ``.grad``."""
         added, held = self._rows
-        gradients, part = self._notes.gradients, self._part
-        places = gradients.places(held)
-        grads = [part[i][1] for i in which]
-        copy_into([places[i] for i in which], grads)
+        ledger, part, unknown = self._notes.gradients, self._part, self._unknown
+        places, tensors = ledger.places(held), [part[i][1] for i in which]
         waiting = [i for i in which if part[i][0] is not None]
+        here = [places[i] for i in which]
         if waiting:
-            places = gradients.places(added)
-            copy_into([places[i] for i in waiting], [part[i][0] for i in waiting])
-        for i, grad in zip(which, grads, strict=True):
-            row = added if part[i][0] is not None else None if i in self._unknown else held
+            places = ledger.places(added)
+            here += [places[i] for i in waiting]
+            tensors += [part[i][0] for i in waiting]
+        copy_into(here, tensors)
+        for i in which:
+            gradient, grad, version = part[i]
+            row = added if gradient is not None else None if i in unknown else held
             self._written[i] = (row, held)
-            self._seen[i] = (weakref.ref(grad), part[i][2])
+            self._seen[i] = (weakref.ref(grad), version)
 
     def _ends(self) -> None:
         self._write()
@@ -143,13 +144,18 @@ class Arrivals:
     def settle(self) -> None:
         """Write down what has arrived, and close the last backward unless one still runs."""
         self._write()
-        if running_backward() == NO_BACKWARD:
+        if self._running != NO_BACKWARD and running_backward() == NO_BACKWARD:
             self._await_backward()
 
     def _write(self) -> None:
-        waiting = [i for i, (_, grad, _) in self._part.items() if grad is not None]
-        waiting = [i for i in waiting if i not in self._written]
-        for i in [i for i in waiting if self._is_gone(i)]:
+        if not self._part:
+            return
+        waiting = [
+            i
+            for i, (_, grad, _) in self._part.items()
+            if grad is not None and i not in self._written
+        ]
+        for i in filter(self._is_gone, waiting):
             # Only after a backward that failed: nobody knows what had been there.
             unknown = torch.full_like(plain(self._part[i][1]), torch.nan)
             self._part[i] = (None, unknown, -1)
@@ -189,9 +195,15 @@ class Arrivals:
         grads = [p.grad for p in self._parameters]
         if but is not None:
             grads[but] = self._seen[but] and self._seen[but][0]()
-        nothing = not any(g is not None for g in grads)
-        same = all(map(_is_seen, grads, self._seen))
-        if not same or (whatever and not nothing) or first:
+        nothing, same = True, not first
+        for grad, seen in zip(grads, self._seen, strict=True):
+            if grad is not None:
+                nothing = False
+                same = same and seen is not None and seen[0]() is grad
+                same = same and seen[1] == _version(grad)
+            elif seen is not None:
+                same = False
+        if not same or (whatever and not nothing):
             owners = {id(s[0]()): i for i, s in enumerate(self._seen) if s and s[0]() is not None}
             replaced = {
                 i: owners.get(id(grad))
@@ -205,6 +217,11 @@ class Arrivals:
         return nothing
 
 
+def _is_distributed() -> bool:
+    """Whether DistributedDataParallel may be at work, whose hooks Python can't see."""
+    return torch.distributed.is_available() and torch.distributed.is_initialized()
+
+
 def _put_first(hook: Any) -> None:
     """Move a hook before those that the reader had set: an optimizer in one clears what it adds."""
     hooks = hook.hooks_dict_ref()  # PyTorch calls them in the order in which they were put in
@@ -215,11 +232,8 @@ def _put_first(hook: Any) -> None:
         hooks.update({hook.id: ours, **others})
 
 
-def _is_seen(grad: Tensor | None, seen: Seen) -> bool:
-    if grad is None or seen is None:
-        return grad is seen
-    return seen[0]() is grad and seen[1] == _version(grad)
-
-
-def _version(tensor: Tensor | None) -> int:
-    return 0 if tensor is None or tensor.is_inference() else tensor._version
+def _version(tensor: Tensor) -> int:
+    try:
+        return tensor._version
+    except RuntimeError:  # a tensor made in inference mode has none
+        return 0

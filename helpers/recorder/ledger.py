@@ -69,11 +69,12 @@ class Ledger:
         self.patterns = [_pattern(size, i, self.dtype, device) for i, size in enumerate(self.sizes)]
         with torch.inference_mode(False):
             if self.waits:
-                shape = self.fitting, sum(self.sizes)
+                shape = self.fitting + 1, sum(self.sizes)
                 self.block = torch.zeros(shape, dtype=self.dtype, device=device)
                 for row in self.block:
                     parts = zip(row.split(self.sizes), self.shapes, strict=True)
                     self.rows.append([part.view(shape) for part, shape in parts])
+                self.spare = self.rows.pop()  # never measured: for what to subtract from a row
             else:
                 strides = map(_stride, self.sizes)
                 probes = list(zip(self.patterns, strides, self.shapes, strict=True))
@@ -164,16 +165,17 @@ def _stride(size: int) -> int:
 
 def copy_into(places: Sequence[Any], tensors: Sequence[Tensor]) -> None:
     """Copy each tensor into its place; one that no longer has its shape reads nan."""
-    sources = [plain(tensor) for tensor in tensors]
     if not places:
         return
-    if isinstance(places[0], Tensor):
+    if isinstance(places[0], Tensor) and not any(map(torch.is_complex, tensors)):
         try:
-            torch._foreach_copy_(places, sources)
+            with torch.no_grad():
+                torch._foreach_copy_(places, tensors)
             return
-        except RuntimeError:  # of another shape than when the recording began
+        except RuntimeError:  # sparse, quantized, or of another shape than the recording began with
             pass
-    for place, source in zip(places, sources, strict=True):
+    for place, tensor in zip(places, tensors, strict=True):
+        source = plain(tensor)
         if place.shape == source.shape:
             place.copy_(source)
         else:

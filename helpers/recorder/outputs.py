@@ -15,6 +15,8 @@ def tensors_in(output: Any) -> Iterator[tuple[str, Tensor]]:
     without slots among them. Iterators are left alone, they could be read only once; so are
     modules. The name of a tensor in a container in a container has a dot.
     """
+    if isinstance(output, Tensor):
+        return iter((("", output),))
     return _walk(output, "", 0, set())
 
 

@@ -81,6 +81,9 @@ class Watch:
         """Note what has no hook of its own: ``.grad`` cleared or edited, learning rates."""
         self._arrivals.settle()
         self._arrivals.look(whatever)
+        self._look_at_rates()
+
+    def _look_at_rates(self) -> None:
         for number, (optimizer, old) in enumerate(self._rates.items(), start=1):
             new = _learning_rates(optimizer)
             if new != old:
@@ -143,9 +146,7 @@ class Watch:
         outer = self._steps[0] if self._steps else Stepping(optimizer, frame, optimizer, (), {})
         if not outer.learning_rates or not _has_rates(outer.rated):
             outer.rated, outer.learning_rates = optimizer, _learning_rates(optimizer)
-        for i in owned:
-            if i not in outer.weights:
-                outer.weights[i] = plain(self._parameters[i]).clone()
+        self._keep_weights([i for i in owned if i not in outer.weights], outer.weights)
         inner = Stepping(optimizer, frame, optimizer, (), {})
         self._steps.append(inner if self._steps else outer)
 
@@ -161,14 +162,32 @@ class Watch:
         self._arrivals.settle()
         self._arrivals.look(whatever=True)
         owned = tuple(sorted(step.weights))
-        (row,) = self._notes.gradients.take(1)
-        places = self._notes.gradients.places(row)
-        moved = [plain(self._parameters[i]) - step.weights[i] for i in owned]
-        copy_into([places[i] for i in owned], moved)
+        row = self._moved(owned, step.weights)
         self._rates.setdefault(step.rated, step.learning_rates)
         number = list(self._rates).index(step.rated) + 1
         self._notes.write(Stepped(number, owned, step.learning_rates, row))
-        self.look_around()
+        self._look_at_rates()
+
+    def _keep_weights(self, which: list[int], weights: dict[int, Tensor]) -> None:
+        """Copy the weights as they are before a step."""
+        gradients = self._notes.gradients
+        if gradients.waits and gradients.rows:
+            weights |= {i: gradients.spare[i] for i in which}
+            copy_into([weights[i] for i in which], [self._parameters[i] for i in which])
+        else:
+            weights |= {i: plain(self._parameters[i]).clone() for i in which}
+
+    def _moved(self, owned: tuple[int, ...], weights: dict[int, Tensor]) -> int:
+        """The row in which it stands how far a step moved the weights."""
+        gradients = self._notes.gradients
+        (row,) = gradients.take(1)
+        places = [gradients.places(row)[i] for i in owned]
+        if gradients.waits:
+            copy_into(places, [self._parameters[i] for i in owned])
+            torch._foreach_sub_(places, [weights[i] for i in owned])
+        else:
+            copy_into(places, [plain(self._parameters[i]) - weights[i] for i in owned])
+        return row
 
 
 class _Hook:
