@@ -1,4 +1,4 @@
-"""What lessons 03 and 04 say that libraries do, held against the libraries."""
+"""What lessons 04 and 05 say that libraries do, held against the libraries."""
 
 import logging
 import re
@@ -26,7 +26,7 @@ from transformers import (
 from helpers.recorder import record
 
 ROOT = Path(__file__).parents[1]
-LESSON = ROOT / "notebooks" / "03_the_loop_line_by_line.ipynb"
+LESSON = ROOT / "notebooks" / "04_the_last_window.ipynb"
 GRADIENTS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
 
 
@@ -153,7 +153,7 @@ def test_the_second_update_is_as_the_lesson_says(library, tmp_path):
     assert version(library.split(",")[0].lower()) == named
 
 
-# What lesson 04 says of Transformers' own division.
+# What lesson 05 says of Transformers' own division.
 
 
 class Items(Dataset):

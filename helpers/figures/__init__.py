@@ -1,5 +1,6 @@
 """Drawing with matplotlib: numbers in, artists out. Knows neither torch nor widgets."""
 
+from helpers.figures.contents import contents
 from helpers.figures.cutting import CuttingPicture
 from helpers.figures.drawing import (
     FULL_BATCH,
@@ -35,6 +36,7 @@ __all__ = [
     "TokensPicture",
     "TrainingPicture",
     "WindowsPicture",
+    "contents",
     "curves",
     "line_through",
     "number",
