@@ -11,6 +11,7 @@ from helpers.figures.drawing import (
     vector,
 )
 from helpers.figures.equivalence import EquivalencePicture
+from helpers.figures.lines import lines, stacked_parts
 from helpers.figures.memory import MemoryPicture, line_through
 from helpers.figures.pictures import MovingPicture, Picture, Table
 from helpers.figures.stepping import SteppingPicture
@@ -37,9 +38,11 @@ __all__ = [
     "WindowsPicture",
     "curves",
     "line_through",
+    "lines",
     "number",
     "paths",
     "png",
+    "stacked_parts",
     "vector",
     "weight_bars",
 ]
