@@ -46,8 +46,8 @@ STATES = {"SGD": 0, "SGD, momentum": 1, "Adam": 2}
 RECOMPUTED_FORWARD = 4 / 3  # forward is a third of a step, and checkpointing runs it twice
 RECOMPUTED = ("nothing", "attention", "layer")
 ALLOWANCE = 1343 * 2**20  # the CUDA context that Hugging Face measured on a V100
-# Seconds of a launch and of a sample of bert-large, 512 tokens, from the same measurements (the
-# lesson works them out); taken for every model and length here, so only their shape means something.
+# Seconds of a launch and of a sample, from the same measurements (the lesson works them out): of
+# bert-large at 512 tokens, and taken here for every model and length, which the lesson says.
 LAUNCH, SAMPLE = 0.0215, 0.1075
 
 
