@@ -134,7 +134,8 @@ LOOKS = {  # colour, dash, marker
     "weighted by tokens": ("#009e73", "-", "None"),
     "unscaled": ("#d55e00", "-", "o"),
     "unscaled, k = 2": ("#d55e00", "-", "o"),
-    "unscaled, k = 4": ("#d55e00", ":", "o"),
+    "unscaled, k = 4": ("#7a3500", ":", "x"),
+    "divided twice": ("#0072b2", "-.", "v"),
 }
 
 

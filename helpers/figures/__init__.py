@@ -12,6 +12,7 @@ from helpers.figures.drawing import (
     vector,
 )
 from helpers.figures.equivalence import EquivalencePicture
+from helpers.figures.lines import lines, stacked_parts
 from helpers.figures.memory import MemoryPicture, line_through
 from helpers.figures.pictures import MovingPicture, Picture, Table
 from helpers.figures.stepping import SteppingPicture
@@ -39,9 +40,11 @@ __all__ = [
     "contents",
     "curves",
     "line_through",
+    "lines",
     "number",
     "paths",
     "png",
+    "stacked_parts",
     "vector",
     "weight_bars",
 ]

@@ -1,4 +1,4 @@
-"""Lesson 06: what fills the memory, and what a split costs in time."""
+"""Lesson 08: what fills the memory, and what a split costs in time."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -16,6 +16,7 @@ PART_COLOURS = {
     "gradients": "#D55E00",
     "optimizer state": "#CC79A7",
     "activations": "#56B4E9",
+    "logits": "#F0E442",
     "allowance": "#BBBBBB",
 }
 
@@ -40,9 +41,9 @@ class MemoryPicture(MovingPicture):
         }
         (self.budget,) = axes.plot([], [], label="budget", **FULL_BATCH_LINE)
         self.verdict = axes.set_title("", loc="left", pad=25)
-        look = {"handlelength": 1.2, "handletextpad": 0.4, "columnspacing": 1.1}
+        look = {"handlelength": 1, "handletextpad": 0.3, "columnspacing": 0.8}
         axes.legend(
-            loc="lower left", bbox_to_anchor=(0, 0.99), ncols=6, fontsize=9, borderpad=0.2, **look
+            loc="lower left", bbox_to_anchor=(0, 0.99), ncols=7, fontsize=9, borderpad=0.2, **look
         )
         self.beside = times = self.figure.add_axes([0.68, 0.16, 0.31, 0.59])
         times.set_title(f"{UPDATE_TIME}, one batch = 1", loc="right", fontsize=10)

@@ -167,16 +167,19 @@ RUN_LINES = {
     "scaled": {"color": SCALED, "lw": 4, "alpha": 0.6},
     "divided by steps": {"color": SCALED, "lw": 2, "marker": "s", "ms": 3},
     "weighted by tokens": {"color": WEIGHTED, "lw": 4, "alpha": 0.6},
+    "divided twice": {"color": SCALED, "lw": 1.6, "ls": "-.", "marker": "v", "ms": 5},
     "unscaled": {"color": UNSCALED, "lw": 2, "marker": "o", "ms": 3},
 }
+# Of two unscaled runs in one picture the second: darker, dotted, and with crosses.
+MORE_STEPS = {"color": "#7A3500", "ls": ":", "marker": "x", "ms": 6, "mew": 1.6}
 
 
 def _line(run: str) -> dict:
-    """The look of a run by its name: "unscaled, k = 4" is "unscaled", but dotted."""
+    """The look of a run by its name: "unscaled, k = 4" is a darker "unscaled", with crosses."""
     kind, _, variant = run.partition(",")
     if kind not in RUN_LINES:
         raise ValueError(f"a run's name must begin with one of {list(RUN_LINES)}, got {run!r}")
-    return {**RUN_LINES[kind], **({"ls": ":"} if "4" in variant else {})}
+    return {**RUN_LINES[kind], **(MORE_STEPS if "4" in variant else {})}
 
 
 def curves(

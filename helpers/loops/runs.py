@@ -87,6 +87,7 @@ class Run:
     counters: tuple[Counter, ...] = ()
     also: Callable[[Trace, object], str] | None = None  # of the trace and of what was returned
     all_used: bool = True  # whether the right updates use every micro-batch
+    in_pieces: bool = False  # whether each may go backward in pieces; of a single epoch
     unit: str = "sample"
 
 

@@ -130,6 +130,8 @@ def _held(
     Of a gradient set by hand nothing tells, and it is taken to be those ``wanted``.
     """
     there, numbers, seen = _in_it(run, gradient), set(), Tally()
+    if run.in_pieces:
+        return {i + 1 for i in there}
     for event in trace.events:
         if isinstance(event, Backward) and event.added.vector is not None:
             for i in _in_it(run, event.added.vector.to(gradient)):

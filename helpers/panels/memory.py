@@ -1,4 +1,4 @@
-"""Lesson 06: a memory budget, and the split that fits into it."""
+"""Lesson 08: a memory budget, and the split that fits into it."""
 
 from collections.abc import Sequence
 
@@ -11,7 +11,7 @@ from helpers.subjects.memory import GIB, PRECISIONS, SHAPES, STATES, Split, spli
 
 
 class MemoryPanel(Panel):
-    """The largest micro-batch that fits a budget, what fills the memory, and what it costs.
+    """The fewest micro-batches that fit a budget, what fills the memory, and what it costs.
 
     Controls:
         model: one of :data:`helpers.subjects.memory.SHAPES`.
@@ -74,13 +74,12 @@ def _verdict(split: Split, effective_batch: int) -> str:
         largest = [part for part, size in split.parts.items() if size == most]
         named = f"part{'s' if len(largest) > 1 else ''} {', '.join(largest)}"
         return f"not even one sample fits: it takes {need} GiB, its largest {named}"
-    last = effective_batch % split.micro_batch
-    short = f", the last of {last}" if last else ""
+    size, larger = divmod(effective_batch, split.steps)
+    cut = f"{split.steps} × {size}"
+    if larger:
+        cut = f"{larger} × {size + 1} and {split.steps - larger} × {size}"
     cost = number(split.times[split.micro_batch], 3)
-    return (
-        f"{effective_batch} samples as {split.steps} × {split.micro_batch}{short}, "
-        f"{cost} times the time of one batch"
-    )
+    return f"{effective_batch} samples as {cut}, {cost} times the time of one batch"
 
 
 def _choices(values: tuple[int, ...], value: int) -> widgets.SelectionSlider:

@@ -41,7 +41,8 @@ def test_adam_in_float32_takes_16_bytes_a_weight():
 
 def test_only_activations_grow_with_the_micro_batch_and_in_proportion():
     one, four = (estimate(SHAPES["GPT-2 small"], 512, m) for m in (1, 4))
-    assert four.pop("activations") == 4 * one.pop("activations")
+    for part in ("activations", "logits"):
+        assert four.pop(part) == 4 * one.pop(part)
     assert four == one
 
 
@@ -105,6 +106,7 @@ COLOURS = {
     "gradients": "#d55e00",
     "optimizer state": "#cc79a7",
     "activations": "#56b4e9",
+    "logits": "#f0e442",
     "allowance": "#bbbbbb",
 }
 SEQUENCES, BATCHES = (128, 256, 512, 1024, 2048), (1, 2, 4, 8, 16, 32, 64, 128, 256)
@@ -122,23 +124,27 @@ def by_hand(model, sequence, batch, budget, precision, optimizer, checkpointing)
         "gradients": gradient * parameters,
         "optimizer state": state * NUMBERS_KEPT[optimizer] * parameters,
         "activations": 0,
+        "logits": 0,
         "allowance": 1343 * 1024 * 1024,
     }
     # Of s·h·(34 + 5·a·s/h) bytes in half precision s·h·(2 + a·s/h) are masks of a byte a number.
     wide = {2: 34 * hidden + 5 * heads * sequence, 4: 66 * hidden + 9 * heads * sequence}[width]
     layer = sequence * wide
     kept = layers * width * sequence * hidden + layer if checkpointing else layers * layer
-    sample = kept + sequence * vocabulary * (width + 4)
-    room = (budget * 1024**3 - sum(fixed.values())) // sample
-    micro_batch = min(batch, room) if room >= 1 else None
+    logits = sequence * vocabulary * (width + 4)
+    room = (budget * 1024**3 - sum(fixed.values())) // (kept + logits)
+    # The largest piece of as many as it takes, cut as evenly as whole samples allow.
+    micro_batch = math.ceil(batch / math.ceil(batch / room)) if room >= 1 else None
     sizes = [1, 2, 4, 8, 16, 32, 64, 128, 256, *([micro_batch] if micro_batch else [])]
+    most = min(batch, room)
     seconds = 0.1075 * 4 / 3 if checkpointing else 0.1075
     times = {
         m: (math.ceil(batch / m) * 0.0215 + batch * seconds) / (0.0215 + batch * 0.1075)
         for m in sorted(set(sizes))
-        if micro_batch and m <= micro_batch
+        if micro_batch and m <= most
     }
-    return micro_batch, {**fixed, "activations": sample * (micro_batch or 1)}, times
+    there = micro_batch or 1
+    return micro_batch, {**fixed, "activations": kept * there, "logits": logits * there}, times
 
 
 def spoken(micro_batch, parts, times, batch):
@@ -147,10 +153,14 @@ def spoken(micro_batch, parts, times, batch):
         largest = ", ".join(p for p, size in parts.items() if size == max(parts.values()))
         need = f"{sum(parts.values()) / 1024**3:.3g} GiB, its largest part"
         return f"not even one sample fits: it takes {need}{'s' * (',' in largest)} {largest}"
-    steps, last = math.ceil(batch / micro_batch), batch % micro_batch
-    split = f"{batch} samples as {steps} × {micro_batch}" + (
-        f", the last of {last}" if last else ""
-    )
+    steps = math.ceil(batch / micro_batch)
+    smaller = steps * micro_batch - batch
+    split = f"{batch} samples as {steps} × {micro_batch}"
+    if smaller:
+        split = (
+            f"{batch} samples as {steps - smaller} × {micro_batch} "
+            f"and {smaller} × {micro_batch - 1}"
+        )
     return f"{split}, {times[micro_batch]:.3g} times the time of one batch"
 
 
@@ -212,7 +222,7 @@ def assert_times_are_right(picture, micro_batch, times):
     assert list(picture.times.get_ydata()) == pytest.approx(list(times.values()))
     ring = [] if micro_batch is None else [(micro_batch, pytest.approx(times[micro_batch]))]
     assert list(zip(*picture.chosen.get_data(), strict=True)) == ring
-    powers = [m for m in (1, 2, 4, 8, 16, 32, 64, 128, 256) if m <= max(4, micro_batch or 1)]
+    powers = [m for m in (1, 2, 4, 8, 16, 32, 64, 128, 256) if m <= max((4, *times))]
     assert axes.get_xticks().tolist() == powers
     assert tick_labels(axes.xaxis) == [str(m) for m in powers]
     assert tick_labels(axes.yaxis) == ["1.0", "1.1", "1.2", "1.3", "1.4", "1.5"]
@@ -263,19 +273,36 @@ def test_the_targets_of_the_memory_panel_have_the_answers_given():
     panel = MemoryPanel()
     panel.sequence.value = 1024
     assert panel.split.micro_batch == 5
+    assert panel.split.steps == 13
     panel.precision.value = "mixed"
-    assert panel.split.micro_batch == 9
+    assert (panel.split.micro_batch, panel.split.steps) == (8, 8)
+    panel.precision.value = "bfloat16"
+    assert (panel.split.micro_batch, panel.split.steps) == (10, 7)
     with panel.hold():
         panel.sequence.value, panel.precision.value = 512, "float32"
         panel.model.value = "GPT-2 XL"
     assert panel.split.micro_batch is None
-    panel.checkpointing.value = True
-    assert panel.split.micro_batch is None
-    with panel.hold():
-        panel.checkpointing.value, panel.precision.value = False, "bfloat16"
-    assert panel.split.micro_batch == 1
-    panel.optimizer.value = "SGD"
-    assert panel.split.micro_batch > 1
+    parts = panel.split.parts
+    assert round(sum(parts.values()) / GIB, 1) == 29.8
+    assert round(parts["optimizer state"] / sum(parts.values()), 2) == 0.39
+    mended = {}
+    for control, value in (
+        (panel.checkpointing, True),
+        (panel.precision, "mixed"),
+        (panel.precision, "bfloat16"),
+        (panel.optimizer, "SGD"),
+    ):
+        before, control.value = control.value, value
+        mended[value] = panel.split.micro_batch
+        control.value = before
+    assert mended == {True: None, "mixed": None, "bfloat16": 1, "SGD": None}
+
+
+def test_the_parts_are_those_that_the_lesson_names_beside_the_formula():
+    """A quarter of what the panel first shows as kept for backward are logits, not layers."""
+    parts = MemoryPanel().split.parts
+    share = parts["logits"] / (parts["logits"] + parts["activations"])
+    assert round(share, 2) == 0.24
 
 
 def test_the_effective_batch_changes_nothing_in_the_bar():
