@@ -151,3 +151,114 @@ def test_a_list_of_the_wrong_length_is_told_as_such(lesson):
 @pytest.mark.parametrize("cell", RIGHT)
 def test_a_stub_is_not_written_yet(cell, lesson):
     assert "not written yet" in verdict("05", cell, "", lesson)
+
+
+# the loop to write
+
+LOOPS = {
+    "a window at a time": """
+def train_by_tokens(model, optimizer, loader, k):
+    window = []
+    def update():
+        n = sum(int((labels >= 0).sum()) for _, labels in window)
+        if n:
+            for tokens, labels in window:
+                (token_loss(model(tokens), labels, "sum") / n).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        window.clear()
+    for batch in loader:
+        window.append(batch)
+        if len(window) == k:
+            update()
+    update()
+""",
+    "rescaled at the end": """
+def train_by_tokens(net, opt, data, steps):
+    def update(n):
+        if n:
+            for p in net.parameters():
+                p.grad.div_(n)
+            opt.step()
+        opt.zero_grad(set_to_none=False)
+    n = seen = 0
+    for tokens, labels in data:
+        token_loss(net(tokens), labels, "sum").backward()
+        n, seen = n + count_targets(labels), seen + 1
+        if seen == steps:
+            update(n)
+            n = seen = 0
+    if seen:
+        update(n)
+""",
+    "means weighted by their counts": """
+def train_by_tokens(model, optimizer, loader, accumulation_steps):
+    batches = list(loader)
+    for start in range(0, len(batches), accumulation_steps):
+        window = [b for b in batches[start : start + accumulation_steps] if count_targets(b[1])]
+        if not window:
+            continue
+        total = sum(count_targets(labels) for _, labels in window)
+        optimizer.zero_grad()
+        for tokens, labels in window:
+            loss = token_loss(model(tokens), labels) * count_targets(labels) / total
+            loss.backward()
+        optimizer.step()
+""",
+}
+CORE = """
+from itertools import islice
+def train_by_tokens(model, optimizer, loader, k):
+    batches = iter(loader)
+    while window := list(islice(batches, k)):
+        n = sum(count_targets(labels) for _, labels in window)
+        optimizer.zero_grad()
+        for tokens, labels in window:
+            loss = token_loss(model(tokens), labels, "sum") / n
+            loss.backward()
+        if n:
+            optimizer.step()
+"""
+COUNTED, BACKWARD = "count_targets(labels) for", "            loss.backward()"
+WINDOW, STEP = "while window := list(islice(batches, k)):", "            optimizer.step()"
+LOOP_FAULTS = {
+    "mean of means": ('labels, "sum") / n', "labels) / len(window)"),
+    "undivided": ('"sum") / n', '"sum")'),
+    "divided by k": ('"sum") / n', '"sum") / k'),
+    "divided by what the micro-batch holds": ('"sum") / n', '"sum") / count_targets(labels)'),
+    "all places counted": (COUNTED, "labels.numel() for"),
+    "one too many for each row": (COUNTED, "count_targets(labels) + len(labels) for"),
+    "steps on nothing": ("        if n:\n    " + STEP[4:], STEP[4:]),
+    "cleared too often": (BACKWARD, f"            optimizer.zero_grad()\n{BACKWARD}"),
+    "never cleared": ("        optimizer.zero_grad()\n", ""),
+    "the last window dropped": (WINDOW, "while len(window := list(islice(batches, k))) == k:"),
+    "a backward for the whole window": (
+        BACKWARD,
+        "            kept = loss + (tokens is not window[0][0] and kept)\n        kept.backward()",
+    ),
+    "the length asked for": ("batches = iter(loader)", "batches = iter(loader); len(loader)"),
+    "a step each micro-batch": (BACKWARD, f"{BACKWARD}\n{STEP}"),
+}
+
+
+@pytest.mark.parametrize("name", LOOPS)
+def test_any_right_loop_is_taken(name, lesson):
+    assert is_right(verdict("05", "loop-to-write", LOOPS[name], lesson))
+
+
+def test_the_loop_that_faults_are_planted_in_is_right_but_for_empty_windows(lesson):
+    with_guard = CORE.replace("/ n\n", "/ max(n, 1)\n")
+    assert is_right(verdict("05", "loop-to-write", with_guard, lesson))
+
+
+@pytest.mark.parametrize("fault", LOOP_FAULTS)
+def test_a_fault_in_the_loop_is_told(fault, lesson):
+    right, wrong = LOOP_FAULTS[fault]
+    assert CORE.count(right) == 1
+    assert "✗" in verdict("05", "loop-to-write", CORE.replace(right, wrong), lesson)
+
+
+def test_a_mean_of_means_is_told_what_each_label_counted(lesson):
+    wrong = CORE.replace('labels, "sum") / n', "labels) / len(window)")
+    told = verdict("05", "loop-to-write", wrong, lesson)
+    assert "each label of micro-batch 1 counted 1/6, should be 1/8" in told
