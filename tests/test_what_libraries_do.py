@@ -226,3 +226,51 @@ def test_transformers_bert_classifier_is_k_times_as_long(tmp_path):
     items = [{"input_ids": torch.tensor([i, 3 * i, 5]), "labels": i % 2} for i in range(4)]
     model = BertForSequenceClassification(config)
     assert norm_ratio(model, items, str(tmp_path)) == pytest.approx(4, abs=1e-3)
+
+
+class Counting(nn.Module):
+    """Next tokens from a table; divides by the count that it is given, if it takes one."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.table = nn.Embedding(8, 8)
+
+    def loss(self, input_ids, labels, count):
+        kept = labels[:, 1:] != -100
+        scores = self.table(input_ids[:, :-1])[kept]
+        total = nn.functional.cross_entropy(scores, labels[:, 1:][kept], reduction="sum")
+        return {"loss": total / (kept.sum() if count is None else count)}
+
+
+class NoKeywords(Counting):
+    def forward(self, input_ids, labels, num_items_in_batch=None):
+        return self.loss(input_ids, labels, num_items_in_batch)
+
+
+class SaysSo(NoKeywords):
+    accepts_loss_kwargs = True
+
+
+class TakesAny(Counting):
+    def forward(self, input_ids, labels, **kwargs):
+        return self.loss(input_ids, labels, kwargs.get("num_items_in_batch"))
+
+
+def test_transformers_counts_tokens_only_for_models_that_take_keywords_or_say_so(tmp_path):
+    tokens = torch.arange(8)
+    items = [
+        {"input_ids": tokens, "labels": tokens.masked_fill(tokens >= n, -100)} for n in (3, 8, 4, 6)
+    ]
+    assert norm_ratio(SaysSo(), items, str(tmp_path)) == pytest.approx(1, abs=1e-4)
+    assert norm_ratio(TakesAny(), items, str(tmp_path)) == pytest.approx(1, abs=1e-4)
+    model, norms = NoKeywords(), []
+    for batches in ([[item] for item in items], [items]):
+        model.zero_grad()
+        for batch in batches:
+            inputs = {name: torch.stack([item[name] for item in batch]) for name in batch[0]}
+            (model(**inputs)["loss"] / len(batches)).backward()
+        norms.append(model.table.weight.grad.norm().item())
+    mean_of_means = norms[0] / norms[1]
+    assert abs(mean_of_means - 1) > 0.01
+    assert norm_ratio(model, items, str(tmp_path)) == pytest.approx(mean_of_means, abs=1e-4)

@@ -1,4 +1,4 @@
-"""Lesson 05: how far an accumulated run is from whole batches, from rounding to another run."""
+"""Lesson 06: how far an accumulated run is from whole batches, from rounding to another run."""
 
 from collections.abc import Mapping, Sequence
 

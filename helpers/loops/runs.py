@@ -115,8 +115,8 @@ def build(
     data = data or ("pairs" if "criterion" in takes else "inputs")
     checks.one_of("data", data, DATA)
     model, batches, parts = DATA[data](setting)
-    # Weights move so little that pairs have the same gradients in every epoch.
-    lr = 1.0 if data == "inputs" else 2.0**-20
+    # Weights move so little that pairs and tokens have the same gradients in every epoch.
+    lr = {"inputs": 1.0, "pairs": 2.0**-20, "tokens": 2.0**-60}[data]
     optimizer = torch.optim.SGD(model.parameters(), lr=lr)
     objects = {
         "model": lambda: model,

@@ -1,4 +1,4 @@
-"""Lesson 05: a switch for each cause, and how far it takes accumulation from whole batches."""
+"""Lesson 06: a switch for each cause, and how far it takes accumulation from whole batches."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Lesson 04: sequences of any length, cut anywhere, and what each of their tokens counts."""
+"""Lesson 05: sequences of any length, cut anywhere, and what each of their tokens counts."""
 
 import itertools
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Lesson 05's panel in a browser: real menus, keys and clicks, and the picture follows."""
+"""Lesson 06's panel in a browser: real menus, keys and clicks, and the picture follows."""
 
 from collections.abc import Iterator
 

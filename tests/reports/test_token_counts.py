@@ -82,14 +82,14 @@ def test_labels_are_counted_after_the_shift():
     assert gradient(*(times(1 / 8, total(c)) for c in rows)) == pytest.approx(3)
 
 
-def test_a_balancing_term_is_divided_by_the_steps_too():
-    balancing = [mean([1.0])] * 4
-    assert gradient(*(times(1 / 4, term) for term in balancing)) == 1
-    assert gradient(*balancing) == 4
+def test_an_auxiliary_mean_is_divided_by_the_steps_too():
+    auxiliary = [mean([1.0])] * 4
+    assert gradient(*(times(1 / 4, term) for term in auxiliary)) == 1
+    assert gradient(*auxiliary) == 4
 
 
 def test_each_term_has_its_own_denominator():
-    boxes: list[tuple[float, int]] = [(4.0, 1), (3.0, 3)]  # sum of the box losses, boxes
+    boxes: list[tuple[float, int]] = [(4.0, 1), (3.0, 3)]  # sum of the box losses, target boxes
 
     def loss(value: float, count: int):
         return lambda w: w * value / count
