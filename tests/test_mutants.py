@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import mutating
 from tests.mutants.__main__ import report
-from tests.mutants.mutating import sample
+from tests.mutants.mutating import equivalents, sample
 from tests.mutants.rooms import modules, room_of
 from tests.mutants.running import run
 
@@ -15,6 +16,7 @@ LEFT_OUT = '''"""1 + 1"""
 from dataclasses import dataclass
 
 __all__ = ["é" * 1]
+Either = Position | None
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,33 @@ def test_of_a_tested_and_an_untested_line_one_is_killed_and_one_survives(planted
     assert "helpers                    1    2    50%" in table
     assert "helpers/planted.py:2 survives\n-UNTESTED = 5\n+UNTESTED =" in table
     assert "-TESTED" not in table
+
+
+def test_a_listed_equivalent_is_not_planted_and_counted_apart(planted, monkeypatch):
+    monkeypatch.setattr(mutating, "EQUIVALENT", planted / "equivalent.toml")
+    drawn = sample(planted, "helpers", 10, seed=0)
+    line, becomes = (line[1:] for line in drawn[0].diff())
+    mutating.EQUIVALENT.write_text(
+        f'[[equivalent]]\nmodule = "helpers/planted.py"\nline = "{line}"\nbecomes = "{becomes}"\n'
+    )
+    assert [mutant.is_equivalent() for mutant in drawn] == [True, False]
+    assert report([], drawn[:1]).endswith("not planted: 1 that tests/mutants/equivalent.toml lists")
+
+
+def test_each_listed_equivalent_still_stands_in_its_module_and_says_why():
+    for listed in equivalents():
+        lines = [line.strip() for line in (ROOT / listed["module"]).read_text("utf-8").split("\n")]
+        assert set(listed["line"].split("\n")) <= set(lines)
+        assert len(listed["why"]) > 10
+
+
+def test_a_fault_that_breaks_pytest_itself_is_killed(planted):
+    (planted / "conftest.py").write_text(
+        "def pytest_runtest_protocol(item):\n    from helpers import planted\n\n"
+        "    assert (planted.TESTED, planted.UNTESTED) == (3, 5)\n"
+    )
+    results = run(planted, sample(planted, "helpers", 10, seed=0), print)
+    assert [result.killed for result in results] == [True, True]
 
 
 def test_tests_that_fail_without_a_fault_are_an_error(planted):

@@ -7,7 +7,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +17,7 @@ from tempfile import TemporaryDirectory
 from tests.mutants.mutating import Mutant
 from tests.mutants.rooms import room_of
 
-WORKERS = 2
-_PASSED, _FAILED, _INTERRUPTED = 0, 1, 2  # pytest's exit codes; 2 also where collecting failed
+_PASSED, _USAGE, _NO_TESTS = 0, 4, 5  # pytest's exit codes
 _ALLOWED = (3, 10)  # times the seconds without a fault, and seconds on top; later is killed
 _COPIED = ("helpers", "tests", "notebooks", "docs", "conftest.py", "pyproject.toml")
 
@@ -36,72 +35,67 @@ class Result:
     seconds: float
 
 
-def run(root: Path, mutants: Sequence[Mutant], told: Callable[[Result], None]) -> list[Result]:
+def run(
+    root: Path, mutants: Sequence[Mutant], told: Callable[[Result], None], workers: int = 2
+) -> list[Result]:
     """One result for each mutant, in order; ``told`` hears of each as it comes."""
     rooms = {mutant.module: room_of(mutant.module, root) for mutant in mutants}
     os.environ["OMP_NUM_THREADS"] = "1"
     if os.name != "nt":
         _PROCESSES.set_forkserver_preload(_SLOW_TO_IMPORT)
-    with _copies(root) as copies, ThreadPoolExecutor(WORKERS) as pool:
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(workers) as pool:
+        copies: SimpleQueue[Path] = SimpleQueue()
+        for number in range(workers):
+            copies.put(_copy(root, Path(folder, str(number))))
 
-        def baseline(tests: tuple[str, ...]) -> float:
-            folder = copies.get()
-            code, seconds = _run_tests(folder, tests, 1200)
-            copies.put(folder)
-            if code != _PASSED:
+        def tested(
+            tests: tuple[str, ...], timeout: float, mutant: Mutant | None = None
+        ) -> tuple[bool, float]:
+            copy = copies.get()
+            try:
+                if mutant is not None:
+                    (copy / mutant.module).write_text(mutant.mutated, "utf-8")
+                code, seconds = _run_tests(copy, tests, timeout)
+            finally:
+                if mutant is not None:
+                    (copy / mutant.module).write_text(mutant.source, "utf-8")
+                copies.put(copy)
+            if code in (_USAGE, _NO_TESTS) or (mutant is None and code != _PASSED):
                 raise RuntimeError(f"{' '.join(tests)} must pass without a fault: exit code {code}")
-            return seconds
+            return code != _PASSED, seconds
 
         def result(mutant: Mutant) -> Result:
-            folder, tests = copies.get(), rooms[mutant.module]
-            path = folder / mutant.module
-            path.write_text(mutant.mutated, "utf-8")
-            factor, on_top = _ALLOWED
-            code, seconds = _run_tests(folder, tests, factor * limits[tests] + on_top)
-            path.write_text(mutant.source, "utf-8")
-            copies.put(folder)
-            if code not in (None, _PASSED, _FAILED, _INTERRUPTED) and code > 0:
-                raise RuntimeError(f"pytest could not run {' '.join(tests)}: exit code {code}")
-            outcome = Result(mutant, code != _PASSED, seconds)
+            tests, (factor, on_top) = rooms[mutant.module], _ALLOWED
+            outcome = Result(mutant, *tested(tests, factor * unharmed[tests] + on_top, mutant))
             told(outcome)
             return outcome
 
         different = sorted(set(rooms.values()))
-        limits = dict(zip(different, pool.map(baseline, different), strict=True))
+        times = pool.map(lambda tests: tested(tests, 1200)[1], different)
+        unharmed = dict(zip(different, times, strict=True))
         return list(pool.map(result, mutants))
 
 
-@contextlib.contextmanager
-def _copies(root: Path) -> Iterator["SimpleQueue[Path]"]:
-    with TemporaryDirectory() as folder:
-        copies: SimpleQueue[Path] = SimpleQueue()
-        for number in range(WORKERS):
-            copy = Path(folder, str(number))
-            copy.mkdir()
-            for name in _COPIED:
-                if (root / name).is_dir():
-                    ignored = shutil.ignore_patterns("__pycache__", ".*")
-                    shutil.copytree(root / name, copy / name, ignore=ignored)
-                elif (root / name).exists():
-                    shutil.copy(root / name, copy)
-            copies.put(copy)
-        yield copies
+def _copy(root: Path, copy: Path) -> Path:
+    copy.mkdir()
+    for name in _COPIED:
+        if (root / name).is_dir():
+            ignored = shutil.ignore_patterns("__pycache__", ".*")
+            shutil.copytree(root / name, copy / name, ignore=ignored)
+        elif (root / name).exists():
+            shutil.copy(root / name, copy)
+    return copy
 
 
 def _run_tests(folder: Path, tests: tuple[str, ...], timeout: float) -> tuple[int | None, float]:
     """pytest's exit code, None where it took longer than ``timeout``, and the seconds it took."""
-    # What hypothesis found with one mutant is no help against the next.
-    shutil.rmtree(folder / ".hypothesis", ignore_errors=True)
     start = time.perf_counter()
     process = _PROCESSES.Process(target=_in_a_process, args=(str(folder), tests))
     process.start()
     process.join(timeout)
     if process.is_alive():
-        if os.name == "nt":
-            process.kill()
-        else:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
+        with contextlib.suppress(ProcessLookupError):
+            process.kill() if os.name == "nt" else os.killpg(process.pid, signal.SIGKILL)
         process.join()
         return None, time.perf_counter() - start
     return process.exitcode, time.perf_counter() - start
@@ -110,6 +104,7 @@ def _run_tests(folder: Path, tests: tuple[str, ...], timeout: float) -> tuple[in
 def _in_a_process(folder: str, tests: tuple[str, ...]) -> None:
     """Leave with pytest's exit code."""
     import pytest
+    from hypothesis import Phase, settings
 
     if os.name != "nt":
         os.setsid()  # so that what the tests start can be ended with them
@@ -121,5 +116,9 @@ def _in_a_process(folder: str, tests: tuple[str, ...]) -> None:
     sys.dont_write_bytecode = True
     os.environ["PYTHONDONTWRITEBYTECODE"] = "1"
     sys.path[:] = [folder, *(path for path in sys.path if not (Path(path) / "helpers").is_dir())]
-    options = ["-x", "-q", "-p", "no:cacheprovider", "--hypothesis-seed=0", f"--rootdir={folder}"]
-    sys.exit(int(pytest.main([*options, "-c", f"{folder}/pyproject.toml", *tests])))
+    # That a fault is seen is all we ask: no smaller example, and none kept for the next mutant.
+    phases = (Phase.explicit, Phase.generate)
+    settings.register_profile("mutants", deadline=None, database=None, phases=phases)
+    options = ["-x", "-q", "-p", "no:cacheprovider", "-c", f"{folder}/pyproject.toml"]
+    options += ["--hypothesis-profile=mutants", "--hypothesis-seed=0", f"--rootdir={folder}"]
+    sys.exit(int(pytest.main([*options, *tests])))
