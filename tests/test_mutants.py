@@ -52,7 +52,7 @@ def test_each_module_has_a_room_of_tests(module):
 def test_a_module_without_tests_is_an_error(planted):
     (planted / "helpers/alone.py").write_text("ONE = 1\n")
     with pytest.raises(LookupError, match=r"helpers/alone\.py has no tests"):
-        run(planted, sample(planted, "helpers/alone.py", 1, seed=0), print)
+        list(run(planted, sample(planted, "helpers/alone.py", 1, seed=0)))
 
 
 def test_a_room_that_is_not_there_is_an_error():
@@ -79,7 +79,7 @@ def test_annotations_dataclass_decorators_docstrings_and_all_are_left_out(plante
 
 
 def test_of_a_tested_and_an_untested_line_one_is_killed_and_one_survives(planted):
-    results = run(planted, sample(planted, "helpers", 10, seed=0), lambda result: None)
+    results = list(run(planted, sample(planted, "helpers", 10, seed=0)))
     assert sorted((result.mutant.line, result.killed) for result in results) == [
         (1, True),
         (2, False),
@@ -113,7 +113,7 @@ def test_a_fault_that_breaks_pytest_itself_is_killed(planted):
         "def pytest_runtest_protocol(item):\n    from helpers import planted\n\n"
         "    assert (planted.TESTED, planted.UNTESTED) == (3, 5)\n"
     )
-    results = run(planted, sample(planted, "helpers", 10, seed=0), print)
+    results = list(run(planted, sample(planted, "helpers", 10, seed=0)))
     assert [result.killed for result in results] == [True, True]
 
 
@@ -121,7 +121,7 @@ def test_tests_that_fail_without_a_fault_are_an_error(planted):
     mutants = sample(planted, "helpers", 1, seed=0)
     (planted / "helpers/planted.py").write_text("TESTED = 4\nUNTESTED = 5\n")
     with pytest.raises(RuntimeError, match="must pass without a fault"):
-        run(planted, mutants, print)
+        list(run(planted, mutants))
 
 
 def test_a_fault_that_never_ends_is_killed_with_what_it_started(planted, monkeypatch):
@@ -131,6 +131,6 @@ def test_a_fault_that_never_ends_is_killed_with_what_it_started(planted, monkeyp
         "from helpers import planted\n\n\ndef test_it():\n"
         "    while (planted.TESTED, planted.UNTESTED) != (3, 5):\n        pass\n"
     )
-    (result,) = run(planted, mutants, print)
+    (result,) = run(planted, mutants)
     assert result.killed
     assert result.seconds >= 2

@@ -28,9 +28,15 @@ def report(results: Sequence[Result], equivalent: Sequence[Mutant] = ()) -> str:
         table.append(f"not planted: {len(equivalent)} that tests/mutants/equivalent.toml lists")
     for result in sorted(results, key=lambda result: (result.mutant.module, result.mutant.line)):
         if not result.killed:
-            table.append(f"\n{result.mutant.module}:{result.mutant.line} survives")
-            table += result.mutant.diff()
+            table += ["", _told(result)]
     return "\n".join(table)
+
+
+def _told(result: Result) -> str:
+    place = f"{result.mutant.module}:{result.mutant.line}"
+    if result.killed:
+        return f"{place} killed in {result.seconds:.1f} s"
+    return "\n".join([f"{place} survives", *result.mutant.diff()])
 
 
 def main() -> None:
@@ -43,19 +49,12 @@ def main() -> None:
     drawn = sample(ROOT, asked.room, asked.sample, asked.seed)
     equivalent = [mutant for mutant in drawn if mutant.is_equivalent()]
     mutants = [mutant for mutant in drawn if mutant not in equivalent]
-    done = 0
-
-    def tell(result: Result) -> None:
-        nonlocal done
-        done += 1
-        place = f"{result.mutant.module}:{result.mutant.line}"
-        outcome = "killed" if result.killed else "survives"
+    results = []
+    for result in run(ROOT, mutants, asked.workers):
+        results.append(result)
         # A long run that is ended early has told what it found.
-        changed = [] if result.killed else result.mutant.diff()
-        head = f"{done}/{len(mutants)} {place} {outcome} {result.seconds:.1f} s"
-        print(head, *changed, sep="\n", file=sys.stderr, flush=True)
-
-    print(report(run(ROOT, mutants, tell, asked.workers), equivalent))
+        print(f"{len(results)}/{len(mutants)}", _told(result), file=sys.stderr, flush=True)
+    print(report(results, equivalent))
 
 
 if __name__ == "__main__":

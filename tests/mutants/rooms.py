@@ -11,7 +11,12 @@ _SHARED = {
         "tests/test_gradients.py",
         "tests/subjects/test_memory.py",
     ),
-    "helpers/models.py": ("tests/test_samples.py", "tests/subjects"),
+    "helpers/models.py": (
+        "tests/test_samples.py",
+        "tests/subjects/test_tokens.py",
+        "tests/subjects/test_memory.py",
+        "tests/subjects/test_equivalence.py",
+    ),
     "helpers/figures/drawing.py": ("tests/test_figures.py", _EVERY_PANEL),
     "helpers/figures/pictures.py": ("tests/test_figures.py", _EVERY_PANEL),
     "helpers/figures/svg.py": ("tests/test_figures.py", _EVERY_PANEL),
