@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.mutants import mutating
 from tests.mutants.__main__ import report
-from tests.mutants.mutating import sample
+from tests.mutants.mutating import equivalents, sample
 from tests.mutants.rooms import modules, room_of
 from tests.mutants.running import run
 
@@ -15,6 +16,7 @@ LEFT_OUT = '''"""1 + 1"""
 from dataclasses import dataclass
 
 __all__ = ["é" * 1]
+Either = Position | None
 
 
 @dataclass(frozen=True)
@@ -50,7 +52,7 @@ def test_each_module_has_a_room_of_tests(module):
 def test_a_module_without_tests_is_an_error(planted):
     (planted / "helpers/alone.py").write_text("ONE = 1\n")
     with pytest.raises(LookupError, match=r"helpers/alone\.py has no tests"):
-        run(planted, sample(planted, "helpers/alone.py", 1, seed=0), print)
+        list(run(planted, sample(planted, "helpers/alone.py", 1, seed=0)))
 
 
 def test_a_room_that_is_not_there_is_an_error():
@@ -77,7 +79,7 @@ def test_annotations_dataclass_decorators_docstrings_and_all_are_left_out(plante
 
 
 def test_of_a_tested_and_an_untested_line_one_is_killed_and_one_survives(planted):
-    results = run(planted, sample(planted, "helpers", 10, seed=0), lambda result: None)
+    results = list(run(planted, sample(planted, "helpers", 10, seed=0)))
     assert sorted((result.mutant.line, result.killed) for result in results) == [
         (1, True),
         (2, False),
@@ -88,11 +90,38 @@ def test_of_a_tested_and_an_untested_line_one_is_killed_and_one_survives(planted
     assert "-TESTED" not in table
 
 
+def test_a_listed_equivalent_is_not_planted_and_counted_apart(planted, monkeypatch):
+    monkeypatch.setattr(mutating, "EQUIVALENT", planted / "equivalent.toml")
+    drawn = sample(planted, "helpers", 10, seed=0)
+    line, becomes = (line[1:] for line in drawn[0].diff())
+    mutating.EQUIVALENT.write_text(
+        f'[[equivalent]]\nmodule = "helpers/planted.py"\nline = "{line}"\nbecomes = "{becomes}"\n'
+    )
+    assert [mutant.is_equivalent() for mutant in drawn] == [True, False]
+    assert report([], drawn[:1]).endswith("not planted: 1 that tests/mutants/equivalent.toml lists")
+
+
+def test_each_listed_equivalent_still_stands_in_its_module_and_says_why():
+    for listed in equivalents():
+        lines = [line.strip() for line in (ROOT / listed["module"]).read_text("utf-8").split("\n")]
+        assert set(listed["line"].split("\n")) <= set(lines)
+        assert len(listed["why"]) > 10
+
+
+def test_a_fault_that_breaks_pytest_itself_is_killed(planted):
+    (planted / "conftest.py").write_text(
+        "def pytest_runtest_protocol(item):\n    from helpers import planted\n\n"
+        "    assert (planted.TESTED, planted.UNTESTED) == (3, 5)\n"
+    )
+    results = list(run(planted, sample(planted, "helpers", 10, seed=0)))
+    assert [result.killed for result in results] == [True, True]
+
+
 def test_tests_that_fail_without_a_fault_are_an_error(planted):
     mutants = sample(planted, "helpers", 1, seed=0)
     (planted / "helpers/planted.py").write_text("TESTED = 4\nUNTESTED = 5\n")
     with pytest.raises(RuntimeError, match="must pass without a fault"):
-        run(planted, mutants, print)
+        list(run(planted, mutants))
 
 
 def test_a_fault_that_never_ends_is_killed_with_what_it_started(planted, monkeypatch):
@@ -102,6 +131,6 @@ def test_a_fault_that_never_ends_is_killed_with_what_it_started(planted, monkeyp
         "from helpers import planted\n\n\ndef test_it():\n"
         "    while (planted.TESTED, planted.UNTESTED) != (3, 5):\n        pass\n"
     )
-    (result,) = run(planted, mutants, print)
+    (result,) = run(planted, mutants)
     assert result.killed
     assert result.seconds >= 2

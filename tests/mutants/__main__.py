@@ -1,21 +1,20 @@
 """Plant a sample of faults in helpers/, and print how many of them the tests see.
 
-python -m tests.mutants [--sample 300] [--seed 0] [--room helpers/recorder]
+python -m tests.mutants [--sample 300] [--seed 0] [--room helpers/recorder] [--workers 2]
 """
 
 import argparse
-import difflib
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.mutants.mutating import sample
+from tests.mutants.mutating import Mutant, sample
 from tests.mutants.running import Result, run
 
 ROOT = Path(__file__).parents[2]
 
 
-def report(results: Sequence[Result]) -> str:
+def report(results: Sequence[Result], equivalent: Sequence[Mutant] = ()) -> str:
     """A table of the score of each room and of all, then every survivor as a diff."""
     rooms: dict[str, list[bool]] = {}
     for result in results:
@@ -23,18 +22,21 @@ def report(results: Sequence[Result]) -> str:
     rooms = dict(sorted(rooms.items())) | {"all": [result.killed for result in results]}
     table = [f"{'room':20}  killed   of      %"]
     for room, killed in rooms.items():
-        table.append(f"{room:20} {sum(killed):7} {len(killed):4} {sum(killed) / len(killed):6.0%}")
-    survivors = [result for result in results if not result.killed]
-    for result in sorted(survivors, key=lambda result: (result.mutant.module, result.mutant.line)):
-        mutant = result.mutant
-        table.append(f"\n{mutant.module}:{mutant.line} survives")
-        table += _changed(mutant.source, mutant.mutated)
+        score = sum(killed) / max(len(killed), 1)
+        table.append(f"{room:20} {sum(killed):7} {len(killed):4} {score:6.0%}")
+    if equivalent:
+        table.append(f"not planted: {len(equivalent)} that tests/mutants/equivalent.toml lists")
+    for result in sorted(results, key=lambda result: (result.mutant.module, result.mutant.line)):
+        if not result.killed:
+            table += ["", _told(result)]
     return "\n".join(table)
 
 
-def _changed(source: str, mutated: str) -> list[str]:
-    lines = difflib.unified_diff(source.splitlines(), mutated.splitlines(), n=0, lineterm="")
-    return [line for line in list(lines)[2:] if not line.startswith("@@")]
+def _told(result: Result) -> str:
+    place = f"{result.mutant.module}:{result.mutant.line}"
+    if result.killed:
+        return f"{place} killed in {result.seconds:.1f} s"
+    return "\n".join([f"{place} survives", *result.mutant.diff()])
 
 
 def main() -> None:
@@ -42,21 +44,17 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=300, help="how many (default: 300)")
     parser.add_argument("--seed", type=int, default=0, help="which of them (default: 0)")
     parser.add_argument("--room", default="helpers", help="module or folder (default: helpers)")
+    parser.add_argument("--workers", type=int, default=2, help="at a time (default: 2)")
     asked = parser.parse_args()
-    mutants = sample(ROOT, asked.room, asked.sample, asked.seed)
-    done = 0
-
-    def tell(result: Result) -> None:
-        nonlocal done
-        done += 1
-        place = f"{result.mutant.module}:{result.mutant.line}"
-        outcome = "killed" if result.killed else "survives"
-        print(f"{done}/{len(mutants)} {place} {outcome} {result.seconds:.1f} s", file=sys.stderr)
-        if not result.killed:  # a long run that is ended early has told what it found
-            changed = _changed(result.mutant.source, result.mutant.mutated)
-            print(*changed, sep="\n", file=sys.stderr)
-
-    print(report(run(ROOT, mutants, tell)))
+    drawn = sample(ROOT, asked.room, asked.sample, asked.seed)
+    equivalent = [mutant for mutant in drawn if mutant.is_equivalent()]
+    mutants = [mutant for mutant in drawn if mutant not in equivalent]
+    results = []
+    for result in run(ROOT, mutants, asked.workers):
+        results.append(result)
+        # A long run that is ended early has told what it found.
+        print(f"{len(results)}/{len(mutants)}", _told(result), file=sys.stderr, flush=True)
+    print(report(results, equivalent))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
 """What can be changed in a module, one place at a time, and a sample of it."""
 
 import ast
+import difflib
 import random
 import re
 import tomllib
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,10 +12,12 @@ from cosmic_ray.ast import ast_nodes, get_ast
 from cosmic_ray.mutating import mutate_code
 from cosmic_ray.operators.operator import Operator
 from cosmic_ray.plugins import get_operator, operator_names
+from parso.tree import NodeOrLeaf
 
 from tests.mutants.rooms import modules
 
 Position = tuple[int, int]  # line from 1, column from 0
+EQUIVALENT = Path(__file__).with_name("equivalent.toml")
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,28 @@ class Mutant:
     line: int
     source: str
     mutated: str
+
+    def diff(self) -> list[str]:
+        """The lines taken out after a minus, those put in after a plus."""
+        lines = difflib.unified_diff(
+            self.source.splitlines(), self.mutated.splitlines(), n=0, lineterm=""
+        )
+        return [line for line in list(lines)[2:] if not line.startswith("@@")]
+
+    def is_equivalent(self) -> bool:
+        """Whether it is listed as one that no reader could tell from what it was."""
+        was, becomes = (
+            "\n".join(line[1:].strip() for line in self.diff() if line[0] == sign) for sign in "-+"
+        )
+        return any(
+            (listed["module"], listed["line"], listed["becomes"]) == (self.module, was, becomes)
+            for listed in equivalents()
+        )
+
+
+def equivalents() -> list[dict[str, str]]:
+    """What is listed: the module, its line, what that becomes, and why it is all the same."""
+    return tomllib.loads(EQUIVALENT.read_text("utf-8"))["equivalent"]
 
 
 def sample(root: Path, under: str, size: int, seed: int) -> list[Mutant]:
@@ -59,56 +83,42 @@ def sample(root: Path, under: str, size: int, seed: int) -> list[Mutant]:
 
 def _operators(root: Path) -> list[Operator]:
     settings = tomllib.loads((root / "pyproject.toml").read_text("utf-8"))
-    filters = settings["tool"]["cosmic-ray"]["filters"]["operators-filter"]
-    excluded = [re.compile(pattern) for pattern in filters["exclude-operators"]]
-    names = [
-        name
-        for name in sorted(operator_names())
-        if not any(pattern.search(name) for pattern in excluded)
-    ]
-    kinds = [get_operator(name) for name in names]
+    excluded = settings["tool"]["cosmic-ray"]["filters"]["operators-filter"]["exclude-operators"]
+    pattern = re.compile("|".join(excluded))
+    kinds = [get_operator(name) for name in sorted(operator_names()) if not pattern.search(name)]
     return [kind() for kind in kinds if not kind.arguments()]
 
 
 def _places(source: str, operators: list[Operator]) -> dict[Position, list[tuple[Operator, int]]]:
     """For each position that counts, the operators that change it, and their how-manieth."""
     nodes = list(ast_nodes(get_ast(source)))
-    left_out = list(_left_out(source))
+    left_out = {id(inner) for node in nodes if _says_nothing(node) for inner in ast_nodes(node)}
     places: dict[Position, list[tuple[Operator, int]]] = {}
     for operator in operators:
         positions = (
             (node, start) for node in nodes for start, _ in operator.mutation_positions(node)
         )
         for occurrence, (node, start) in enumerate(positions):
-            if node.parent is not None and node.parent.type == "parameters":
-                continue  # the bare * or / of a signature
-            if not any(first <= start < last for first, last in left_out):
+            if id(node) not in left_out:
                 places.setdefault(start, []).append((operator, occurrence))
     return places
 
 
-def _left_out(source: str) -> Iterator[tuple[Position, Position]]:
-    """Where a change is no fault: annotations, decorators of dataclasses, ``__all__``."""
-    lines = source.splitlines()
-
-    def column(line: int, offset: int) -> int:  # ast counts bytes
-        return len(lines[line - 1].encode()[:offset].decode())
-
-    def span(node: ast.expr | ast.stmt) -> tuple[Position, Position]:
-        first = (node.lineno, column(node.lineno, node.col_offset))
-        return first, (node.end_lineno, column(node.end_lineno, node.end_col_offset))
-
-    for node in ast.walk(ast.parse(source)):
-        if isinstance(node, (ast.AnnAssign, ast.arg)) and node.annotation:
-            yield span(node.annotation)
-        elif isinstance(node, ast.FunctionDef) and node.returns:
-            yield span(node.returns)
-        elif isinstance(node, ast.ClassDef):
-            for decorator in node.decorator_list:
-                if "dataclass" in ast.unparse(decorator):
-                    yield (decorator.lineno, 0), span(decorator)[1]
-        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__all__":
-            yield span(node)
+def _says_nothing(node: NodeOrLeaf) -> bool:
+    """Whether a change is no fault: annotations, type aliases, ``@dataclass``, ``__all__``, and
+    the bare ``*`` or ``/`` of a signature."""
+    parent = node.parent
+    if parent is None:
+        return False
+    if parent.type in ("annassign", "tfpdef"):
+        return node is parent.children[1 if parent.type == "annassign" else 2]
+    if parent.type == "funcdef":
+        return node is parent.annotation
+    if node.type == "decorator":
+        return "dataclass" in node.get_code()
+    if node.type == "expr_stmt":
+        return re.match(r"__all__\b|[A-Z][a-z]\w* =", node.get_code().lstrip()) is not None
+    return node.type == "operator" and parent.type == "parameters"
 
 
 def _means_something_else(source: str, mutated: str) -> bool:

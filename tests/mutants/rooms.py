@@ -11,13 +11,19 @@ _SHARED = {
         "tests/test_gradients.py",
         "tests/subjects/test_memory.py",
     ),
-    "helpers/models.py": ("tests/test_samples.py", "tests/subjects"),
+    "helpers/models.py": (
+        "tests/test_samples.py",
+        "tests/subjects/test_tokens.py",
+        "tests/subjects/test_memory.py",
+        "tests/subjects/test_equivalence.py",
+    ),
     "helpers/figures/drawing.py": ("tests/test_figures.py", _EVERY_PANEL),
     "helpers/figures/pictures.py": ("tests/test_figures.py", _EVERY_PANEL),
     "helpers/figures/svg.py": ("tests/test_figures.py", _EVERY_PANEL),
     "helpers/figures/shares.py": (
         "tests/subjects/test_windows.py",
         "tests/subjects/test_tokens.py",
+        _EVERY_PANEL,
     ),
     "helpers/panels/panel.py": (_EVERY_PANEL,),
     "helpers/subjects/causes.py": ("tests/subjects/test_equivalence.py",),
@@ -39,12 +45,12 @@ def room_of(module: str, root: Path) -> tuple[str, ...]:
     _, *folders, name = module.removesuffix(".py").split("/")
     if module in _SHARED:
         paths = _SHARED[module]
-    elif folders and folders[0] in ("subjects", "figures", "panels"):
-        paths = (f"tests/subjects/test_{name}.py",)
+    elif folders in (["subjects"], ["figures"], ["panels"]):
+        every_panel = () if folders == ["subjects"] else (_EVERY_PANEL,)
+        paths = (f"tests/subjects/test_{name}.py", *every_panel)
     else:
         room = folders[0] if folders else name
-        both = (f"tests/test_{room}.py", f"tests/{room}")
-        paths = tuple(path for path in both if (root / path).exists())
+        paths = (f"tests/test_{room}.py",)
     if not paths or not all((root / path).exists() for path in paths):
-        raise LookupError(f"{module} has no tests: {' '.join(paths) or both}; see {__name__}")
+        raise LookupError(f"{module} has no tests: {' '.join(paths)}; see {__name__}")
     return paths
