@@ -1,6 +1,7 @@
 """Drawing with matplotlib: numbers in, artists out. Knows neither torch nor widgets."""
 
 from helpers.figures.cutting import CuttingPicture
+from helpers.figures.devices import DevicesPicture
 from helpers.figures.drawing import (
     FULL_BATCH,
     MICRO_BATCH_COLOURS,
@@ -25,6 +26,7 @@ __all__ = [
     "SCALING_COLOURS",
     "SCALING_NAMES",
     "CuttingPicture",
+    "DevicesPicture",
     "EquivalencePicture",
     "MemoryPicture",
     "MovingPicture",
