@@ -2,6 +2,7 @@
 
 from helpers.figures.contents import contents
 from helpers.figures.cutting import CuttingPicture
+from helpers.figures.devices import DevicesPicture
 from helpers.figures.drawing import (
     FULL_BATCH,
     MICRO_BATCH_COLOURS,
@@ -27,6 +28,7 @@ __all__ = [
     "SCALING_COLOURS",
     "SCALING_NAMES",
     "CuttingPicture",
+    "DevicesPicture",
     "EquivalencePicture",
     "MemoryPicture",
     "MovingPicture",

@@ -1,6 +1,7 @@
 """The interactive panels, one module a subject: controls to numbers to figure."""
 
 from helpers.panels.cutting import CuttingPanel
+from helpers.panels.devices import DevicesPanel
 from helpers.panels.equivalence import EquivalencePanel
 from helpers.panels.memory import MemoryPanel
 from helpers.panels.stepping import SteppingPanel
@@ -10,6 +11,7 @@ from helpers.panels.windows import WindowsPanel
 
 __all__ = [
     "CuttingPanel",
+    "DevicesPanel",
     "EquivalencePanel",
     "MemoryPanel",
     "SteppingPanel",
