@@ -1,18 +1,23 @@
 """The audit: a loop run on a copy, each of its updates held against the large batch's."""
 
 import copy
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import nn
 
-from helpers.audit.checks import check_arguments, check_choices
+from helpers.audit import around
+from helpers.audit.checks import check_arguments, check_choices, check_extras
+from helpers.audit.inexact import mixtures
 from helpers.audit.judging import Judge, Judged
 from helpers.audit.objective import Loss, Objective
+from helpers.audit.order import disorder_of, number_anew
+from helpers.audit.parts import Parts
 from helpers.audit.report import Finding, Report, Update
 from helpers.audit.running import Train, left_as_it_was, random_states_kept, run
-from helpers.audit.uses import Parts, Story, known_items, story_of
-from helpers.audit.windows import windows_of
+from helpers.audit.uses import Story, known_items, story_of
+from helpers.audit.windows import Windows, windows_of
 from helpers.gradients import compare
 
 
@@ -27,6 +32,10 @@ def audit(
     last_window: str | None = None,
     reduction: str | None = None,
     max_norm: float | None = None,
+    learning_rates: Sequence[float] | None = None,
+    logged: Callable[[Any], Sequence[float]] | None = None,
+    averaged: Callable[[Any], nn.Module] | None = None,
+    decay: float | None = None,
 ) -> Report:
     """Whether the updates of a training loop are those of the large batch, and why not.
 
@@ -48,6 +57,11 @@ def audit(
         reduction: ``"mean"`` or ``"sum"`` where the update is to be that; None: a mean, or a sum
             throughout.
         max_norm: the length that gradients are clipped to; None: any, or none.
+        learning_rates: that each update is to have, in order; None: any.
+        logged: takes what ``train`` returned, and gives the loss it reported for each update.
+        averaged: takes what ``train`` returned, and gives the model whose weights are a moving
+            average, from the first weights on, of those after each update.
+        decay: the share that this average keeps when it moves.
 
     Returns:
         The updates, each beside the right one, the findings, and the choices that the loop makes.
@@ -58,6 +72,8 @@ def audit(
     """
     check_arguments(train, model, batches, loss, accumulation_steps, optimizer_updates)
     check_choices(last_window, reduction, max_norm)
+    check_extras(learning_rates, logged, averaged, decay)
+    k = accumulation_steps
     with random_states_kept(), left_as_it_was(model):
         objective = Objective(model, loss)
         with random_states_kept():
@@ -65,16 +81,29 @@ def audit(
         with random_states_kept():
             done = run(train, copy.deepcopy(model), model, batches)
         in_order = isinstance(batches, (list, tuple))
-        story = story_of(done, items, objective, in_order, accumulation_steps)
+        story = story_of(done, items, objective, in_order, k)
         _check_trained(story)
+        disorder = disorder_of(story, in_order)
+        if disorder:
+            number_anew(story, len(items))
         parts = Parts(done, objective)
         void = {use.key for use in story.uses if parts.own(use).void}
-        void |= {key for key in story.lost if not story.items[key].elements}
-        windows = windows_of(story, void, accumulation_steps, last_window)
+        void |= {key for key in story.lost if story.items[key].void}
+        windows = windows_of(story, void, k, last_window)
+        if disorder:
+            windows.add("order-or-data-differ", (), **disorder)
         names = [name for name, p in model.named_parameters() if p.requires_grad]
-        judge = Judge(story, windows, parts, names, accumulation_steps, reduction, max_norm)
+        judge = Judge(done, story, windows, void, parts, names, k, reduction, max_norm)
         judged = judge.judge()
-        findings = _findings(judged, story, windows.kinds, windows.evidence)
+        findings = _findings(judged, windows)
+        findings += around.learning_rate(done, story, learning_rates)
+        findings += around.own_averages(done, story, model) + around.graphs(done, story)
+        if logged is not None:
+            losses = logged(done.returned)
+            findings += around.logged_loss(story, parts, losses, k, judge.sum_meant)
+        if averaged is not None:
+            findings += around.weight_average(done, story, model, averaged(done.returned), decay)
+        findings += mixtures(done, story, objective)
         findings += _on_the_whole(story, findings, optimizer_updates)
         choices = [*windows.choices, *_choices(judge, judged)]
     return Report(tuple(map(_update, judged)), tuple(findings), tuple(choices))
@@ -88,14 +117,10 @@ def _check_trained(story: Story) -> None:
         )
 
 
-def _findings(
-    judged: list[Judged],
-    story: Story,
-    kinds: dict[str, list[int]],
-    evidence: dict[str, dict[str, float]],
-) -> list[Finding]:
+def _findings(judged: list[Judged], windows: Windows) -> list[Finding]:
     found: dict[str, tuple[list[int], dict[str, float]]] = {
-        kind: (list(updates), dict(evidence.get(kind, {}))) for kind, updates in kinds.items()
+        kind: ([*updates], {**windows.evidence.get(kind, {})})
+        for kind, updates in windows.kinds.items()
     }
     for j in judged:
         for kind in j.kinds:

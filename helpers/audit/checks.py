@@ -1,6 +1,6 @@
 """What can be audited: each argument is refused before anything runs."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from numbers import Real
 from typing import Any
 
@@ -40,6 +40,24 @@ def check_choices(last_window: str | None, reduction: str | None, max_norm: floa
         raise TypeError(f"max_norm must be a number, got {max_norm!r}")
     if max_norm is not None and not max_norm > 0:
         raise ValueError(f"max_norm must be above 0, got {max_norm}")
+
+
+def check_extras(learning_rates: Any, logged: Any, averaged: Any, decay: float | None) -> None:
+    """Raise a TypeError or ValueError unless these tell of what the audit cannot see itself."""
+    if learning_rates is not None:
+        if isinstance(learning_rates, str) or not isinstance(learning_rates, Sequence):
+            got = type(learning_rates).__name__
+            raise TypeError(f"learning_rates must be a sequence of one for each update, got {got}")
+        if not learning_rates or not all(isinstance(rate, Real) for rate in learning_rates):
+            raise ValueError(f"learning_rates must be numbers, at least one, got {learning_rates}")
+    for name, function in (("logged", logged), ("averaged", averaged)):
+        if function is not None and not callable(function):
+            got = type(function).__name__
+            raise TypeError(f"{name} must be a function of what train returns, got {got}")
+    if (averaged is None) != (decay is None):
+        raise ValueError(f"averaged and decay must be given together, got decay={decay}")
+    if decay is not None and (not isinstance(decay, Real) or not 0 <= decay < 1):
+        raise ValueError(f"decay must be a number from 0 to 1, 1 excluded, got {decay!r}")
 
 
 def check_batches(batches: Iterable) -> None:

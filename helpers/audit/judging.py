@@ -1,10 +1,15 @@
 """Each update of a loop held against the right one, and its difference named."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
+from helpers.audit import inexact, inside
+from helpers.audit.objective import Part
+from helpers.audit.parts import Parts, Sight, sight_of
+from helpers.audit.running import Run
 from helpers.audit.scales import (
     RIGHT,
     ROUNDING,
@@ -15,10 +20,11 @@ from helpers.audit.scales import (
     has_divisor,
     verdict_of,
 )
-from helpers.audit.uses import Key, Parts, Sight, Story, Taken, Use, sight_of
+from helpers.audit.uses import Key, Story, Taken, Use
 from helpers.audit.windows import Windows
 
 CLOSE = 1e-3  # how far apart two norms of gradients clipped to one length may be
+MOVING = {"stale-gradients", "weights-moved-between-updates"}  # contributions of other weights
 
 
 @dataclass
@@ -47,8 +53,10 @@ class Judge:
 
     def __init__(
         self,
+        run: Run,
         story: Story,
         windows: Windows,
+        void: set[Key],
         parts: Parts,
         names: list[str],
         k: int,
@@ -56,7 +64,7 @@ class Judge:
         max_norm: float | None,
     ):
         self.story, self.windows, self.parts, self.k = story, windows, parts, k
-        self.reduction, self.max_norm = reduction, max_norm
+        self.reduction, self.max_norm, self.run, self.void = reduction, max_norm, run, void
         self.sum_meant = reduction == "sum"
         self.of_key = {use.key: use for use in story.uses}
         self.judged = [self._seen(taken, names) for taken in story.updates]
@@ -127,22 +135,51 @@ class Judge:
         moved = any(step.change.norm > 0 for step in taken.steps)
         parts = {use: self.parts.own(use) for use in taken.fresh}
         if not judged.sight.gradient.isfinite().all():
-            judged.add("nan-micro-batch")
+            judged.add("nan-micro-batch", **{"without a finite loss": _voids(parts.values())})
         elif all(part.void for part in parts.values()):
             if moved and not taken.reused:
                 judged.add("empty-window-stepped", moved=max(s.change.norm for s in taken.steps))
         else:
             self._judge_scale(judged)
 
+    def _judge_inside(self, judged: Judged, rounding: float) -> None:
+        """Name what happens to gradients and weights while the window fills."""
+        taken, sight = judged.taken, judged.sight
+        old = inside.stale(self.story, taken)
+        if old:
+            judged.add("stale-gradients", **{"micro-batches": old})
+        moves = inside.moved(self.run, self.story, taken)
+        if moves:
+            judged.add("weights-moved-between-updates", times=moves)
+        lost = inexact.lost_to_rounding(self.story, self.parts, taken)
+        if lost:
+            judged.add("low-precision-accumulator", **lost)
+        if taken.edits and not taken.reused and not self._is_right(judged, rounding):
+            kind, numbers = inside.name_edits(
+                self.story, taken, sight.gradient, rounding, self.max_norm
+            )
+            judged.add(kind, **numbers)
+
+    def _is_right(self, judged: Judged, rounding: float) -> bool:
+        right = judged.right
+        if right is None:
+            return False
+        off = (judged.sight.gradient - right * judged.sight.owned).norm().item()
+        return off <= rounding * right.norm().item()
+
     def _judge_scale(self, judged: Judged) -> None:
         taken, rounding = judged.taken, self._rounding(judged.taken)
         contributions = self._contributions(judged)
         if not contributions:
             return
+        self._judge_inside(judged, rounding)
+        if taken.edits and self._is_right(judged, rounding):
+            return
         window = self._parts_at_start(taken, judged.expected)
         used = [self.parts.own(use) for use in taken.fresh]
-        as_planned = {u.key for u in taken.fresh} == set(judged.expected)
-        setting = Setting(self.k, window, used, as_planned or not judged.kinds)
+        keys = ({use.key for use in taken.fresh}, {*judged.expected})
+        as_planned = keys[0] - self.void == keys[1] - self.void
+        setting = Setting(self.k, window, used, as_planned)
         shrunk = 1.0 if judged.factor is None else judged.factor
         verdict = verdict_of(
             contributions, setting, self._factors(judged), shrunk, rounding, self.sum_meant
@@ -218,7 +255,7 @@ class Judge:
             rounding, factor = self._rounding(judged.taken), self._factors(judged)[0]
             if any(has_divisor(d, judged.unfitted, factor, rounding) for d in divisors):
                 judged.add("wrong-divisor")
-            else:
+            elif not {*judged.kinds} & MOVING:
                 judged.add("unexplained")
 
     def _settle_sums(self) -> None:
@@ -233,3 +270,7 @@ class Judge:
             elif judged.right is not None:
                 window = self._parts_at_start(judged.taken, judged.expected)
                 judged.right = judged.right * sum(p.weight for p in window if not p.void)
+
+
+def _voids(parts: Iterable[Part]) -> int:
+    return sum(part.void for part in parts)

@@ -47,6 +47,7 @@ class Run:
     """A loop that has run."""
 
     trace: Trace
+    model: nn.Module  # the copy, as the loop left it
     returned: Any = None
     forwards: dict[int, Seen] = field(default_factory=dict)
     drawn: list[Any] = field(default_factory=list)  # the items, in the order of the Draw events
@@ -56,24 +57,30 @@ def run(train: Train, model: nn.Module, original: nn.Module, batches: Iterable) 
     """What ``train(model, batches)`` does to ``model``, a copy of ``original``.
 
     Raises:
-        ValueError: an optimizer of ``original`` steps, parameters are replaced, or no gradient
-            reaches the model.
+        ValueError: an optimizer of ``original`` steps, or one that needs several gradients, or
+            parameters are replaced.
     """
     names = {id(p): name for name, p in model.named_parameters()}
     elements = sum(p.numel() for p in model.parameters() if p.requires_grad)
     foreign = {id(p) for p in original.parameters()}
 
-    def refuse_original(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
-        if any(id(p) in foreign for group in optimizer.param_groups for p in group["params"]):
+    def refuse(optimizer: Optimizer, args: tuple, kwargs: dict) -> None:
+        owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        if isinstance(optimizer, torch.optim.LBFGS) and not owned.isdisjoint(names):
+            raise ValueError(
+                "train must take an optimizer that needs one gradient for a step, but LBFGS tries "
+                "several points, each with a gradient of its own"
+            )
+        if not owned.isdisjoint(foreign):
             raise ValueError(
                 "train must train the model that it is given, but its optimizer holds the "
                 "parameters of the one handed to audit: make the optimizer inside train"
             )
 
-    guard = register_optimizer_step_pre_hook(refuse_original)
+    guard = register_optimizer_step_pre_hook(refuse)
     try:
         with record(model, keep_vectors_up_to=elements) as trace:
-            result = Run(trace)
+            result = Run(trace, model)
             witness = Witness(model, result)
             try:
                 result.returned = train(model, watched(batches, trace, result.drawn))

@@ -93,7 +93,7 @@ def _hypotheses(setting: Setting, sum_meant: bool) -> Iterator[Hypothesis]:
     k = setting.k
     full = [p for p in setting.used if not p.void]
     window = [p for p in setting.window if not p.void] or full
-    m, every = len(full), len(setting.used)
+    m, every = len(full), max(len(setting.used), len(setting.window))
     weight, planned = sum(p.weight for p in full), sum(p.weight for p in window)
     equal = _all_equal([p.weight for p in (*full, *window)])
     uneven = () if equal else ("mean-of-means",)

@@ -1,17 +1,14 @@
 """What became of each micro-batch in the loop: which backward took it, which update used it."""
 
-import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from helpers.audit.batches import fingerprints
-from helpers.audit.objective import Objective, Part
+from helpers.audit.objective import Objective
 from helpers.audit.running import Run, Seen
-from helpers.audit.scales import ROUNDING
 from helpers.recorder import Backward, Clear, Draw, Edit, Event, Forward, Step
 
 Key = tuple[int, int]  # epoch and position in it, both from 1
@@ -24,7 +21,7 @@ class Item:
     batch: Any
     contents: frozenset[int]
     inputs: tuple[frozenset[int], ...]  # of each call of the model
-    elements: int
+    void: bool  # no elements, or no finite loss
 
 
 @dataclass(frozen=True)
@@ -63,7 +60,8 @@ class Story:
     lengths: list[int]  # micro-batches that each epoch has to offer
     items: dict[Key, Item]  # what stands at each place
     lost: dict[Key, str]  # micro-batches that no update used, and what became of them
-    strangers: list[int]  # backwards, or forwards, of data that is in no micro-batch
+    strangers: list[int]  # backwards of data that is in no micro-batch
+    drawn: dict[Key, Item]  # what the loop drew from ``batches`` itself
     backwards: dict[int, Backward]
 
 
@@ -75,7 +73,8 @@ def known_items(objective: Objective, batches: Iterable) -> list[Item]:
 def _item(objective: Objective, batch: Any) -> Item:
     with torch.enable_grad():
         losses, _ = objective.elements(batch)
-    return Item(batch, fingerprints(batch), tuple(objective.inputs), losses.numel())
+    void = not losses.numel() or not bool(losses.isfinite().all())
+    return Item(batch, fingerprints(batch), tuple(objective.inputs), void)
 
 
 class _Teller:
@@ -89,7 +88,7 @@ class _Teller:
         self.last: Key = (1, 0)
         self.at: dict[int, int] = {}  # where each forward stands
         self.waiting: list[int] = []  # forwards since the last update, without a backward
-        self.story = Story([], [], [], [], {}, {}, [], {})
+        self.story = Story([], [], [], [], {}, {}, [], {}, {})
         self.first_use: dict[int, int] = {}  # backward to the update that used it first
         self.of_backward: dict[int, list[Use]] = {}
         self.inner_edits: list[Edit] = []  # since the last update
@@ -161,6 +160,10 @@ class _Teller:
                 del self.draws[number]
                 self.last = key
                 return key, item
+        if self.drawn:
+            again = [key for key, item in self.drawn.items() if any(item is f for f in fits)]
+            if again:
+                return again[-1], self.drawn[again[-1]]
         epoch, position = self.last
         expected = self.reference[position % len(self.reference)]
         item = expected if any(expected is f for f in fits) else fits[0]
@@ -210,7 +213,9 @@ class _Teller:
 
     def finish(self) -> None:
         story = self.story
+        story.uses.sort(key=lambda use: use.at)
         story.lengths, story.items = self.places()
+        story.drawn = self.drawn
         used = {u.key for t in story.updates for u in t.fresh}
         ran = {u.key for u in story.uses}
         for key in story.items:
@@ -255,72 +260,3 @@ def _goes_with(step: Step, update: Taken, since: Sequence[Event]) -> bool:
     """Whether a step is part of an update: of other parameters, with no backward in between."""
     owned = {name for s in update.steps for name in s.parameters}
     return owned.isdisjoint(step.parameters) and not any(isinstance(e, Backward) for e in since)
-
-
-@dataclass(frozen=True)
-class Sight:
-    """An update's gradient over all of the model, and which parameters it is about."""
-
-    before: Tensor  # after the last backward
-    gradient: Tensor  # as the optimizer saw it
-    owned: Tensor  # a mask
-
-
-def sight_of(update: Taken, names: Sequence[str], sizes: Sequence[int]) -> Sight:
-    """The gradient that an update used, put together from its steps."""
-    first = update.steps[0].gradient.vector
-    before, gradient = (
-        torch.zeros(sum(sizes), dtype=first.dtype, device=first.device) for _ in "ab"
-    )
-    owned = torch.zeros(sum(sizes), dtype=torch.bool, device=first.device)
-    places = dict(zip(names, _slices(sizes), strict=True))
-    for step in update.steps:
-        at = 0
-        for name in step.parameters:
-            part = places[name]
-            until = at + part.stop - part.start
-            before[part] = step.before.vector[at:until]
-            gradient[part] = step.gradient.vector[at:until]
-            owned[part] = True
-            at = until
-    return Sight(before, gradient, owned)
-
-
-def _slices(sizes: Sequence[int]) -> list[slice]:
-    ends = torch.tensor([0, *sizes]).cumsum(0).tolist()
-    return [slice(a, b) for a, b in itertools.pairwise(ends)]
-
-
-class Parts:
-    """The objective's part of each micro-batch, worked out once for each state it is asked at."""
-
-    def __init__(self, run: Run, objective: Objective):
-        self._run, self._objective = run, objective
-        self._found: dict[tuple, Part] = {}
-        self.sizes = objective.sizes
-
-    def own(self, use: Use) -> Part:
-        """At the weights that the use's own forward saw."""
-        return self.at(use.item, use.forwards or (min(self._run.forwards),))
-
-    def from_start(self, use: Use | None, item: Item, first: Use) -> Part:
-        """At the weights that ``first`` saw, by the use's own forward where it saw the same."""
-        seen = self._run.forwards
-        start = first.forwards or (min(seen),)
-        if use and use.forwards and seen[use.forwards[0]].weights == seen[start[0]].weights:
-            return self.own(use)
-        return self.at(item, start)
-
-    def rounding(self, use: Use) -> float:
-        """How far off rounding may be in the types that the use's forward computed in."""
-        seen = self._run.forwards[(use.forwards or (min(self._run.forwards),))[0]]
-        types = {w.dtype for w in seen.state.weights} | {seen.autocast or torch.float64}
-        return max(ROUNDING.get(t, ROUNDING[torch.float32]) for t in types)
-
-    def at(self, item: Item, forwards: tuple[int, ...]) -> Part:
-        """At the weights that the first of these forwards saw."""
-        key = (id(item), forwards)
-        if key not in self._found:
-            seen = [self._run.forwards[f] for f in forwards]
-            self._found[key] = self._objective.part(item.batch, seen)
-        return self._found[key]
