@@ -120,6 +120,16 @@ def test_an_update_names_the_backwards_that_entered_it():
     assert (first.change.norm, first.learning_rates) == (5.5, (0.5,))
 
 
+def test_an_update_names_the_parameters_that_its_readings_are_about():
+    model = TwoHeads()
+    optimizer = SGD(model.b.parameters(), lr=1.0)
+    with record(model) as trace:
+        (model(2.0, "a") + model(3.0, "b")).backward()
+        optimizer.step()
+    (update,) = trace.updates
+    assert (update.parameters, update.gradient.vector.tolist()) == (("b.weight",), [3.0])
+
+
 def test_a_fingerprint_has_a_sign_and_adds_up():
     model = Toy()
     with record(model) as trace:

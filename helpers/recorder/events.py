@@ -117,6 +117,7 @@ class Step:
     change: Reading  # weights after the step minus before
     missing: tuple[str, ...]  # parameters it skipped because they had no gradient
     assigned: bool  # whether it used, too, what an Assign had put there
+    parameters: tuple[str, ...]  # that the optimizer owns, and of which the readings tell
 
 
 @dataclass(frozen=True)

@@ -234,6 +234,7 @@ class _Interpreter:
             change=self.reading(dict.fromkeys(grads, note.row)),
             missing=self.named(i for i, g in grads.items() if g.absent),
             assigned=any(g.assigned for g in grads.values()),
+            parameters=self.named(grads),
         )
         during = range(self.before_step, len(self.events))
         last = max((i for i in during if isinstance(self.events[i], Backward)), default=-1)

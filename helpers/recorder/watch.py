@@ -61,8 +61,8 @@ class Watch:
 
     def start(self) -> None:
         add, model = self._hooks.append, self._model
-        add(model.register_forward_pre_hook(_Hook(self._forward_begins), with_kwargs=True))
-        self._after_forward = model.register_forward_hook(_Hook(self._forward_ends))
+        add(model.register_forward_pre_hook(Hook(self._forward_begins), with_kwargs=True))
+        self._after_forward = model.register_forward_hook(Hook(self._forward_ends))
         add(self._after_forward)
         add(register_optimizer_step_pre_hook(self._step_begins))
         add(register_optimizer_step_post_hook(self._step_ends))
@@ -190,7 +190,7 @@ class Watch:
         return row
 
 
-class _Hook:
+class Hook:
     """A module's hook that falls silent in copies: a deep copy or a saved model is no longer it."""
 
     def __init__(self, call: Any):
@@ -200,7 +200,7 @@ class _Hook:
         self._call(*args)
 
     def __reduce__(self) -> tuple:
-        return (_Hook, (_do_nothing,))
+        return (Hook, (_do_nothing,))
 
 
 def _do_nothing(*args: Any) -> None:

@@ -1,0 +1,276 @@
+"""Each update of a loop held against the right one, and its difference named."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from helpers.audit import inexact, inside
+from helpers.audit.objective import Part
+from helpers.audit.parts import Parts, Sight, sight_of
+from helpers.audit.running import Run
+from helpers.audit.scales import (
+    RIGHT,
+    ROUNDING,
+    SUM,
+    Contribution,
+    Setting,
+    Verdict,
+    has_divisor,
+    verdict_of,
+)
+from helpers.audit.uses import Key, Story, Taken, Use
+from helpers.audit.windows import Windows
+
+CLOSE = 1e-3  # how far apart two norms of gradients clipped to one length may be
+MOVING = {"stale-gradients", "weights-moved-between-updates"}  # contributions of other weights
+
+
+@dataclass
+class Judged:
+    """An update beside the right one."""
+
+    taken: Taken
+    expected: tuple[Key, ...]
+    sight: Sight
+    right: Tensor | None  # None where the window has no elements
+    verdict: Verdict | None = None
+    kinds: list[str] = field(default_factory=list)
+    evidence: dict[str, dict[str, float]] = field(default_factory=dict)
+    clipped_to: float | None = None
+    unfitted: list[Contribution] = field(default_factory=list)  # where nothing fits by itself
+    factor: float | None = 1.0  # from the last backward to the step; None where it has no one
+
+    def add(self, kind: str, **evidence: float) -> None:
+        if kind not in self.kinds:
+            self.kinds.append(kind)
+        self.evidence.setdefault(kind, {}).update(evidence)
+
+
+class Judge:
+    """Holds the updates of one run against the objective."""
+
+    def __init__(
+        self,
+        run: Run,
+        story: Story,
+        windows: Windows,
+        void: set[Key],
+        parts: Parts,
+        names: list[str],
+        k: int,
+        reduction: str | None,
+        max_norm: float | None,
+    ):
+        self.story, self.windows, self.parts, self.k = story, windows, parts, k
+        self.reduction, self.max_norm, self.run, self.void = reduction, max_norm, run, void
+        self.sum_meant = reduction == "sum"
+        self.of_key = {use.key: use for use in story.uses}
+        self.judged = [self._seen(taken, names) for taken in story.updates]
+        self.clips = self._clip_norm()
+
+    def judge(self) -> list[Judged]:
+        for judged in self.judged:
+            self._judge(judged)
+        self._settle_divisors()
+        self._settle_sums()
+        return self.judged
+
+    def _seen(self, taken: Taken, names: list[str]) -> Judged:
+        sight = sight_of(taken, names, self.parts.sizes)
+        expected = self.windows.expected.get(taken.number, ())
+        judged = Judged(taken, expected, sight, self._right(taken, expected))
+        judged.factor = self._factor(sight, self._rounding(taken))
+        return judged
+
+    def _right(self, taken: Taken, expected: tuple[Key, ...]) -> Tensor | None:
+        """The gradient of the window at the weights that its update started from."""
+        full = [p for p in self._parts_at_start(taken, expected) if not p.void]
+        if not full:
+            return None
+        total = sum(part.gradient for part in full)
+        return total if self.sum_meant else total / sum(part.weight for part in full)
+
+    def _parts_at_start(self, taken: Taken, keys: tuple[Key, ...]) -> list:
+        if not taken.fresh:
+            return []
+        first, items = taken.fresh[0], self.story.items
+        return [self.parts.from_start(self.of_key.get(key), items[key], first) for key in keys]
+
+    def _rounding(self, taken: Taken) -> float:
+        return max(map(self.parts.rounding, taken.fresh), default=ROUNDING[torch.float32])
+
+    def _factor(self, sight: Sight, rounding: float) -> float | None:
+        before, after = sight.before, sight.gradient
+        length = (before @ before).item()
+        if torch.equal(before, after) or not length > 0:
+            return 1.0
+        factor = (after @ before).item() / length
+        far = (after - factor * before).norm().item()
+        # Clipping rounds each element once, so narrow gradients are off by as much.
+        return factor if far <= rounding * abs(factor) * length**0.5 else None
+
+    def _clip_norm(self) -> float | None:
+        """The length that gradients are clipped to, as far as the updates show one."""
+        if self.max_norm is not None:
+            return self.max_norm
+        pairs = [(j.factor, j.sight.gradient.norm().item()) for j in self.judged if j.factor]
+        shrunk = [norm for factor, norm in pairs if factor < 1 - 1e-4]
+        if not shrunk or max(shrunk) > min(shrunk) * (1 + CLOSE):
+            return None
+        rest = [norm for factor, norm in pairs if factor >= 1 - 1e-4]
+        return max(shrunk) if all(norm <= max(shrunk) * (1 + CLOSE) for norm in rest) else None
+
+    def _judge(self, judged: Judged) -> None:
+        taken = judged.taken
+        for kind, updates in self.windows.kinds.items():
+            if taken.number in updates:
+                judged.add(kind)
+        if taken.reused:
+            judged.add("never-cleared", **{"micro-batches used again": len(taken.reused)})
+        if taken.strangers:
+            judged.add("order-or-data-differ", **{"backwards of other data": len(taken.strangers)})
+            return
+        moved = any(step.change.norm > 0 for step in taken.steps)
+        parts = {use: self.parts.own(use) for use in taken.fresh}
+        if not judged.sight.gradient.isfinite().all():
+            judged.add("nan-micro-batch", **{"without a finite loss": _voids(parts.values())})
+        elif all(part.void for part in parts.values()):
+            if moved and not taken.reused:
+                judged.add("empty-window-stepped", moved=max(s.change.norm for s in taken.steps))
+        else:
+            self._judge_scale(judged)
+
+    def _judge_inside(self, judged: Judged, rounding: float) -> None:
+        """Name what happens to gradients and weights while the window fills."""
+        taken, sight = judged.taken, judged.sight
+        old = inside.stale(self.story, taken)
+        if old:
+            judged.add("stale-gradients", **{"micro-batches": old})
+        moves = inside.moved(self.run, self.story, taken)
+        if moves:
+            judged.add("weights-moved-between-updates", times=moves)
+        lost = inexact.lost_to_rounding(self.story, self.parts, taken)
+        if lost:
+            judged.add("low-precision-accumulator", **lost)
+        if taken.edits and not taken.reused and not self._is_right(judged, rounding):
+            kind, numbers = inside.name_edits(
+                self.story, taken, sight.gradient, rounding, self.max_norm
+            )
+            judged.add(kind, **numbers)
+
+    def _is_right(self, judged: Judged, rounding: float) -> bool:
+        right = judged.right
+        if right is None:
+            return False
+        off = (judged.sight.gradient - right * judged.sight.owned).norm().item()
+        return off <= rounding * right.norm().item()
+
+    def _judge_scale(self, judged: Judged) -> None:
+        taken, rounding = judged.taken, self._rounding(judged.taken)
+        contributions = self._contributions(judged)
+        if not contributions:
+            return
+        self._judge_inside(judged, rounding)
+        if taken.edits and self._is_right(judged, rounding):
+            return
+        window = self._parts_at_start(taken, judged.expected)
+        used = [self.parts.own(use) for use in taken.fresh]
+        keys = ({use.key for use in taken.fresh}, {*judged.expected})
+        as_planned = keys[0] - self.void == keys[1] - self.void
+        setting = Setting(self.k, window, used, as_planned)
+        shrunk = 1.0 if judged.factor is None else judged.factor
+        verdict = verdict_of(
+            contributions, setting, self._factors(judged), shrunk, rounding, self.sum_meant
+        )
+        judged.verdict = verdict
+        if verdict is None:
+            judged.unfitted = contributions
+            return
+        for kind in verdict.kinds:
+            if kind not in (RIGHT, SUM):
+                judged.add(kind, **verdict.evidence)
+        self._look_at_clipping(judged, contributions, verdict)
+
+    def _contributions(self, judged: Judged) -> list[Contribution]:
+        owned = judged.sight.owned
+        uses: dict[int | None, list[Use]] = {}
+        for use in judged.taken.fresh:
+            uses.setdefault(use.backward, []).append(use)
+        found = []
+        for backward, together in uses.items():
+            parts = [self.parts.own(use) for use in together]
+            full = tuple(part.on(owned) for part in parts if not part.void)
+            if backward is None:
+                added = judged.sight.before
+            else:
+                added = self.story.backwards[backward].added.vector
+            if full and added is not None:
+                found.append(Contribution(added * owned, full))
+        return found
+
+    def _factors(self, judged: Judged) -> list[float]:
+        factor = judged.factor
+        if factor is None or abs(factor - 1) < 1e-6:
+            return [1.0]
+        is_clip = self.clips is not None and factor < 1
+        norm = judged.sight.gradient.norm().item()
+        if is_clip and abs(norm - self.clips) <= CLOSE * self.clips:
+            # A gradient divided by k once more would hardly be as long as it is by chance.
+            once_more = abs(factor * self.k - 1) < 1e-6 and self.max_norm is None
+            return [factor] if once_more else [1.0, factor]
+        return [factor]
+
+    def _look_at_clipping(
+        self, judged: Judged, contributions: list[Contribution], verdict: Verdict
+    ) -> None:
+        if judged.factor is None:
+            return
+        rest = judged.factor / verdict.factor
+        if rest < 1 - CLOSE:
+            judged.clipped_to = judged.sight.gradient.norm().item()
+            if judged.right is not None:
+                judged.right = judged.right * rest
+        if self.max_norm is None or judged.taken.edits or judged.taken.reused:
+            return
+        length = judged.sight.before.norm().item()
+        meant = min(1.0, self.max_norm / max(length * verdict.factor, 1e-300))
+        if abs(rest - meant) <= CLOSE * meant:
+            return
+        scaled = min(1.0, self.max_norm / max(length, 1e-300))
+        if verdict.factor < 1 and abs(rest - scaled) <= CLOSE * scaled:
+            numbers = {"loss scale": 1 / verdict.factor, "length": judged.clipped_to or 0.0}
+            judged.add("clipped-before-unscaling", **numbers)
+        else:
+            judged.add("unexplained", **{"length": rest * length * verdict.factor})
+
+    def _settle_divisors(self) -> None:
+        """One number fits any divisor, so it has to be that of another update."""
+        evidence = [j.evidence.get("wrong-divisor", {}) for j in self.judged]
+        divisors = {e["divided by"] for e in evidence if "divided by" in e}
+        for judged in self.judged:
+            if not judged.unfitted:
+                continue
+            rounding, factor = self._rounding(judged.taken), self._factors(judged)[0]
+            if any(has_divisor(d, judged.unfitted, factor, rounding) for d in divisors):
+                judged.add("wrong-divisor")
+            elif not {*judged.kinds} & MOVING:
+                judged.add("unexplained")
+
+    def _settle_sums(self) -> None:
+        """A sum is a choice where every update is one; a fault where only some are."""
+        verdicts = [j.verdict for j in self.judged if j.verdict]
+        sums = [j for j in self.judged if j.verdict and SUM in j.verdict.kinds]
+        allowed = self.reduction is None
+        self.all_sums = allowed and bool(sums) and len(sums) == len(verdicts)
+        for judged in sums:
+            if not self.all_sums:
+                judged.add("wrong-divisor", **judged.verdict.evidence)
+            elif judged.right is not None:
+                window = self._parts_at_start(judged.taken, judged.expected)
+                judged.right = judged.right * sum(p.weight for p in window if not p.void)
+
+
+def _voids(parts: Iterable[Part]) -> int:
+    return sum(part.void for part in parts)
