@@ -51,6 +51,9 @@ NUMBERS = {
     "06/negatives-seen": 256 // 16 - 1,
     "08/bfloat16-sum": bfloat16_sum(),
     "08/bytes-a-weight": sum([4, 4, 4, 4]),
+    "09/larger-micro-batch": f"{64 // 16} micro-batches of 16",
+    "09/factor-w": f"{round(20 / 8 / (20 / 8 / 4))} times too small",
+    "09/effective-batch": 4 * 8 * 16,
 }
 
 

@@ -67,7 +67,14 @@ class DevicesPanel(Panel):
         }
         self.picture.update(busy, said)
         rows = tuple((way, *_cells(done)) for way, done in self.updates.items())
-        heading = ("one update", "all-reduces", "MB sent", "ms computing", "ms waiting", "ms in all")
+        heading = (
+            "one update",
+            "all-reduces",
+            "MB sent",
+            "ms computing",
+            "ms waiting",
+            "ms in all",
+        )
         return Table(heading, rows, said), ()
 
 

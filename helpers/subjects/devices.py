@@ -4,8 +4,12 @@ The counts are measured ones, of DistributedDataParallel's buckets; the times fo
 the cost model stated here. Times are in milliseconds.
 """
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import checks
 
@@ -60,8 +64,7 @@ def all_reduce_time(size: int, ranks: int, speed: float) -> float:
     """Milliseconds for a ring to add up ``size`` bytes of each rank at ``speed`` Gbit/s.
 
     Each of 2 (ranks - 1) steps sends one part of ``ranks`` to a neighbour: once round to add up,
-    once to hand round the sum. Source: Patarasuk and Yuan, Bandwidth optimal all-reduce
-    algorithms, J. Parallel Distrib. Comput. 69 (2009).
+    once to hand round the sum. Source: doc/PERFORMANCE.md of NVIDIA/nccl-tests.
     """
     steps = 2 * (ranks - 1)
     return steps * (LATENCY + size / ranks / (speed * BYTES_A_MILLISECOND))
@@ -119,3 +122,21 @@ def _all_reduces(
         free = begin + all_reduce_time(size, ranks, speed)
         spans.append(Span("all-reduce", micro_batch, begin, free))
     return spans
+
+
+@contextmanager
+def count_collectives() -> Iterator[Counter[str]]:
+    """How often each collective operation is called inside, by torch's own name for it."""
+    with _Collectives() as seen:
+        yield seen.calls
+
+
+class _Collectives(TorchDispatchMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func.namespace == "c10d":
+            self.calls[func._schema.name.removeprefix("c10d::").strip("_")] += 1
+        return func(*args, **(kwargs or {}))

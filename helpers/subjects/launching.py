@@ -52,7 +52,7 @@ if __name__ == "__main__":
     if gpus:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if gpus else "gloo", timeout=timedelta(seconds=30))
-    result = {main}(rank, device)
+    result = {call}
     Path(f"rank{{rank}}.json").write_text(json.dumps(result))
     dist.destroy_process_group()
 """
@@ -73,15 +73,14 @@ def script(main: Callable, *functions: Callable) -> str:
         TypeError: one of them is no function.
         ValueError: the source of one can't be had, or begins with another word than ``def``.
     """
-    sources = [_source(function) for function in (*functions, main)]
-    return "\n\n".join([HEADER, *sources, FOOTER.format(main=main.__name__)])
+    return _script(f"{main.__name__}(rank, device)", *functions, main)
 
 
 def torchrun(
     main: Callable,
     *functions: Callable,
     ranks: int = 2,
-    limit: float = 120,
+    limit: float = 180,
     port: int | None = None,
     cpu: bool = False,
 ) -> list:
@@ -105,7 +104,7 @@ def torchrun(
 
 
 def run_script(
-    text: str, ranks: int = 2, limit: float = 120, port: int | None = None, cpu: bool = False
+    text: str, ranks: int = 2, limit: float = 180, port: int | None = None, cpu: bool = False
 ) -> list:
     """What the ranks of a script left in their files ``rank0.json``, ``rank1.json`` and so on."""
     _check(ranks, limit, port)
@@ -140,17 +139,18 @@ def run_script(
 
 
 def on_ranks(function: Callable, main: Callable, *functions: Callable) -> Callable[[int], object]:
-    """A function of the number of ranks: what rank 0 gets from ``main``, which calls ``function``.
+    """A function of the number of ranks: what ``main(rank, device, function)`` gives them.
 
-    In ``main`` it goes by the name ``written``. Ranks that get something else are an error.
+    It is for exercises: it has the name of ``function``, the one that the reader wrote.
+
+    Raises:
+        ValueError: when called, if not all ranks get the same.
     """
 
     @functools.wraps(function)
     def launch(ranks: int) -> object:
-        as_written = f"\n\nwritten = {function.__name__}\n"
-        source = script(main, function, *functions)
-        text = source.replace(FOOTER.format(main=main.__name__), "") + as_written
-        results = run_script(text + "\n\n" + FOOTER.format(main=main.__name__), ranks)
+        call = f"{main.__name__}(rank, device, {function.__name__})"
+        results = run_script(_script(call, *functions, function, main), ranks)
         if any(result != results[0] for result in results):
             raise ValueError(f"the ranks differ: {results}")
         return results[0]
@@ -160,9 +160,13 @@ def on_ranks(function: Callable, main: Callable, *functions: Callable) -> Callab
 
 def cores() -> int:
     """How many cores this process may use."""
-    return len(psutil.Process().cpu_affinity()) if hasattr(psutil.Process, "cpu_affinity") else (
-        os.cpu_count() or 1
-    )
+    if hasattr(psutil.Process, "cpu_affinity"):  # not on macOS
+        return len(psutil.Process().cpu_affinity())
+    return os.cpu_count() or 1
+
+
+def _script(call: str, *functions: Callable) -> str:
+    return "\n\n".join([HEADER, *map(_source, functions), FOOTER.format(call=call)])
 
 
 def _source(function: Callable) -> str:
