@@ -16,6 +16,7 @@ from helpers.figures.equivalence import EquivalencePicture
 from helpers.figures.lines import lines, stacked_parts
 from helpers.figures.memory import MemoryPicture, line_through
 from helpers.figures.pictures import MovingPicture, Picture, Table
+from helpers.figures.roads import roads
 from helpers.figures.stepping import SteppingPicture
 from helpers.figures.svg import SvgDrawing
 from helpers.figures.tokens import TokensPicture, weight_bars
@@ -46,6 +47,7 @@ __all__ = [
     "number",
     "paths",
     "png",
+    "roads",
     "stacked_parts",
     "vector",
     "weight_bars",
