@@ -1,5 +1,6 @@
 """Drawing with matplotlib: numbers in, artists out. Knows neither torch nor widgets."""
 
+from helpers.figures.causes import against, calendar, cloud, comparisons, on_a_line, walks
 from helpers.figures.contents import contents
 from helpers.figures.cutting import CuttingPicture
 from helpers.figures.devices import DevicesPicture
@@ -40,15 +41,21 @@ __all__ = [
     "TokensPicture",
     "TrainingPicture",
     "WindowsPicture",
+    "against",
+    "calendar",
+    "cloud",
+    "comparisons",
     "contents",
     "curves",
     "line_through",
     "lines",
     "number",
+    "on_a_line",
     "paths",
     "png",
     "roads",
     "stacked_parts",
     "vector",
+    "walks",
     "weight_bars",
 ]

@@ -16,6 +16,7 @@ An exercise for lesson 1, whose loop need not reckon with a short window::
 """
 
 from helpers.loops.checking import check_loop, check_runs
+from helpers.loops.contrasting import contrastive_runs
 from helpers.loops.data import Setting
 from helpers.loops.runs import SETTINGS, TAKES, WHOLE_WINDOWS, Counter, Run, build, window_means
 
@@ -29,5 +30,6 @@ __all__ = [
     "build",
     "check_loop",
     "check_runs",
+    "contrastive_runs",
     "window_means",
 ]

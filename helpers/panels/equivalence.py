@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import ipywidgets as widgets
 
+from helpers import checks
 from helpers.figures import EquivalencePicture, Table, number
 from helpers.figures.equivalence import AVERAGED, ROUNDING, STATISTICS, WEIGHTS
 from helpers.panels.panel import Panel, buttons, labelled
@@ -27,8 +28,15 @@ LABELS = {
 class EquivalencePanel(Panel):
     """One small net, accumulated with causes of difference switched on, against whole batches.
 
+    Args:
+        shown: the causes that have a menu, by name; all others stay off.
+
+    Raises:
+        ValueError: none is to be shown, or there is no such cause.
+
     Controls:
-        causes: a dropdown for each field of :class:`helpers.subjects.causes.Causes`, by name, as in
+        causes: a dropdown for each cause shown, by its field's name in
+            :class:`helpers.subjects.causes.Causes`, as in
             ``causes["dropout"].value = "other masks"``. The first choice takes the cause away.
         accumulation_steps: micro-batches in each window of 16 samples: 1, 2, 4 or 8.
         updates: after how many updates the runs are compared, 1 to 8.
@@ -38,20 +46,25 @@ class EquivalencePanel(Panel):
 
     title = "Causes of difference, one switch each"
 
-    def __init__(self):
+    def __init__(self, shown: Sequence[str] = tuple(CHOICES)):
+        if not shown:
+            raise ValueError(f"shown must hold one or more of {list(CHOICES)}, got {shown!r}")
+        for name in shown:
+            checks.one_of("each of shown", name, CHOICES)
         self.causes = {
             name: widgets.Dropdown(
                 options=[str(choice) for choice in choices], layout=widgets.Layout(width="245px")
             )
             for name, choices in CHOICES.items()
+            if name in shown
         }
-        self.causes["normalisation"].value = "BatchNorm"
+        first = next(iter(self.causes.values()))
+        first.value = first.options[-1] if "normalisation" not in shown else "BatchNorm"
         self.accumulation_steps = buttons(list(STEPS), 4, 36)
         self.updates = widgets.IntSlider(UPDATES, 1, UPDATES)
         self.all_off = widgets.Button(description="no cause at all")
         self.all_off.on_click(lambda _: self.only())
         switches = [labelled(LABELS[name], control) for name, control in self.causes.items()]
-        pairs = zip(switches[::2], switches[1::2], strict=True)
         rows = [
             widgets.HBox(
                 [
@@ -60,7 +73,7 @@ class EquivalencePanel(Panel):
                     self.all_off,
                 ]
             ),
-            *(widgets.HBox(list(pair)) for pair in pairs),
+            *(widgets.HBox(switches[i : i + 2]) for i in range(0, len(switches), 2)),
         ]
         controls = (*self.causes.values(), self.accumulation_steps, self.updates)
         super().__init__(EquivalencePicture(UPDATES), controls, widgets.VBox(rows))
@@ -69,10 +82,12 @@ class EquivalencePanel(Panel):
         """Switch these causes to the choices given and all others off.
 
         Raises:
-            ValueError: a cause is none of its choices.
+            ValueError: a cause is none of its choices, or is not shown.
             TypeError: there is no such cause.
         """
         wanted = Causes(**causes)
+        for name in causes:
+            checks.one_of("each of causes", name, self.causes)
         with self.hold():
             for name, control in self.causes.items():
                 control.value = str(getattr(wanted, name))

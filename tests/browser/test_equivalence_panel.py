@@ -1,4 +1,4 @@
-"""Lesson 06's panel in a browser: real menus, keys and clicks, and the picture follows."""
+"""Lesson 06's and 07's panel in a browser: real menus, keys, clicks, and the picture follows."""
 
 from collections.abc import Iterator
 
@@ -9,8 +9,8 @@ from tests.browser.lab import Lab, Notebook
 
 FLOOR = "rounding"
 # Menus in the order of the page, row by row.
-NORMALISATION, CHECKPOINTING, LOSS, DROPOUT, CLIPPING = range(5)
-SCHEDULER = 6
+NORMALISATION, CHECKPOINTING, LOSS, DROPOUT, ACCUMULATOR = range(5)  # of lesson 06
+CLIPPING, OPTIMIZER, SCHEDULER, EMA, LOSS_SCALE = range(5)  # of lesson 07
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +21,27 @@ def lesson_6(lab: Lab) -> Iterator[Notebook]:
         assert notebook.errors() == []
 
 
+@pytest.fixture(scope="module")
+def lesson_7(lab: Lab) -> Iterator[Notebook]:
+    with lab.open("07_once_a_window.ipynb") as notebook:
+        notebook.restart_and_run_all()
+        yield notebook
+        assert notebook.errors() == []
+
+
 @pytest.fixture
 def panel(lesson_6: Notebook) -> Locator:
-    """The panel with no cause, k = 4, after eight updates."""
-    panel = lesson_6.panel("checkpointing")
+    """Lesson 06's panel with no cause, k = 4, after eight updates."""
+    return switched_off(lesson_6.panel("checkpointing"))
+
+
+@pytest.fixture
+def window_panel(lesson_7: Notebook) -> Locator:
+    """The same of lesson 07, whose causes are what is done once a window."""
+    return switched_off(lesson_7.panel("clipping"))
+
+
+def switched_off(panel: Locator) -> Locator:
     panel.get_by_role("button", name="4", exact=True).click()
     panel.get_by_role("slider").press("End")
     panel.get_by_role("button", name="no cause at all").click()
@@ -80,15 +97,15 @@ def test_dropout_and_negatives_come_back_to_the_floor_with_both_remedies(panel):
     expect(panel).to_contain_text("All equal up to rounding")
 
 
-def test_clipping_and_scheduler_in_the_wrong_place(panel):
-    choose(panel, CLIPPING, "once a window")
-    expect(panel).to_contain_text("clipping once a window, k = 4. All equal up to rounding")
-    choose(panel, CLIPPING, "each micro-batch")
-    expect(row(panel, "gradient")).to_have_text("0.2")
-    choose(panel, CLIPPING, "off")
-    choose(panel, SCHEDULER, "each micro-batch")
-    expect(row(panel, "gradient")).to_have_text(FLOOR)
-    expect(row(panel, "weights")).to_have_text("0.16")
+def test_clipping_and_scheduler_in_the_wrong_place(window_panel):
+    choose(window_panel, CLIPPING, "once a window")
+    expect(window_panel).to_contain_text("clipping once a window, k = 4. All equal up to rounding")
+    choose(window_panel, CLIPPING, "each micro-batch")
+    expect(row(window_panel, "gradient")).to_have_text("0.2")
+    choose(window_panel, CLIPPING, "off")
+    choose(window_panel, SCHEDULER, "each micro-batch")
+    expect(row(window_panel, "gradient")).to_have_text(FLOOR)
+    expect(row(window_panel, "weights")).to_have_text("0.16")
 
 
 def test_checkpointing_moves_the_statistics_at_one_step_already(panel):
@@ -101,9 +118,9 @@ def test_checkpointing_moves_the_statistics_at_one_step_already(panel):
     expect(row(panel, "running statistics")).to_have_text(FLOOR)
 
 
-def test_the_slider_points_out_another_number_of_updates(panel):
-    choose(panel, SCHEDULER, "each micro-batch")
-    expect(row(panel, "weights")).to_have_text("0.16")
-    panel.get_by_role("slider").press("Home")
-    expect(panel).to_contain_text("after 1 update")
-    expect(row(panel, "weights")).to_have_text("3")
+def test_the_slider_points_out_another_number_of_updates(window_panel):
+    choose(window_panel, SCHEDULER, "each micro-batch")
+    expect(row(window_panel, "weights")).to_have_text("0.16")
+    window_panel.get_by_role("slider").press("Home")
+    expect(window_panel).to_contain_text("after 1 update")
+    expect(row(window_panel, "weights")).to_have_text("3")

@@ -600,3 +600,38 @@ def test_moving_the_equivalence_panels_controls_back_shows_the_same_picture_agai
     for control, value in zip(panel.controls, start, strict=True):
         control.value = value
     assert panel.screen.value == before
+
+
+INSIDE = ("normalisation", "checkpointing", "loss", "dropout", "accumulator")
+ONCE_A_WINDOW = ("clipping", "stepping", "schedule", "averaging", "loss_scale")
+
+
+@pytest.mark.parametrize("shown", [INSIDE, ONCE_A_WINDOW])
+def test_a_panel_of_some_causes_has_their_menus_and_leaves_the_others_off(shown):
+    panel = EquivalencePanel(shown)
+    assert tuple(panel.causes) == shown
+    assert len(panel.controls) == len(shown) + 2
+    assert panel.measured.weights[-1] > 0.01 or panel.measured.gradient > 0.01
+    panel.only()
+    assert panel.table.closing == "no cause, k = 4. All equal up to rounding"
+
+
+def test_a_panel_of_some_causes_measures_what_the_whole_panel_does():
+    some, every = EquivalencePanel(ONCE_A_WINDOW), EquivalencePanel()
+    for name in ONCE_A_WINDOW:
+        for choice in some.causes[name].options:
+            some.only(**{name: choice})
+            every.only(**{name: choice})
+            assert some.table == every.table
+
+
+def test_causes_that_can_not_be_shown_are_refused():
+    with pytest.raises(ValueError, match=r"shown must hold one or more of .*, got \(\)"):
+        EquivalencePanel(())
+    with pytest.raises(ValueError, match=r"each of shown must be one of .*, got 'drop'"):
+        EquivalencePanel(("drop",))
+    panel = EquivalencePanel(("dropout",))
+    before = panel.table
+    with pytest.raises(ValueError, match="each of causes must be one of 'dropout', got 'loss'"):
+        panel.only(loss="in-batch negatives")
+    assert panel.table is before
