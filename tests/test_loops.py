@@ -480,17 +480,32 @@ def test_a_loop_with_everything_in_it_is_right(capsys):
 @pytest.mark.parametrize(
     ("fault", "told"),
     [
-        ("clip each", "right norm and points elsewhere: .grad was changed 2 times on the way"),
-        ("not clipped", "update 1 has a gradient of norm 33.5, should be 0.5"),
-        ("still scaled", "update 1 has a gradient of norm 0.0004883, should be 0.5"),
-        ("schedule each", "update 1 ran at lr 0.25, should be 1; the scheduler moved 3 times"),
+        ("clip each", "right norm and points elsewhere: .grad was changed 3 times on the way"),
+        ("not clipped", "update 2 has a gradient of norm 3.35e+04, should be 50"),
+        ("still scaled", "in update 1 each counted 0.0004858, should be 1/3"),
+        ("schedule each", "update 1 ran at lr 0.25, should be 1; the scheduler moved 6 times"),
         ("schedule first", "update 1 ran at lr 0.5, should be 1"),
-        ("averaged twice", "the average took in the weights 2 times, should be 1"),
+        ("averaged twice", "the average took in the weights 4 times, should be 2"),
     ],
 )
 def test_what_belongs_to_the_window_done_otherwise_is_told(fault, told, capsys):
-    text = said(capsys, everything(fault), EVERYTHING, settings=[Setting((1, 1, 1), 3)])
+    text = said(capsys, everything(fault), EVERYTHING, settings=[Setting((1,) * 6, 3)])
     assert told in text
+
+
+def test_clipping_does_not_hide_a_wrong_scale(capsys):
+    """Where every window is clipped, a loop that divides twice has the right gradient."""
+
+    def divides_twice(model, optimizer, loader, k, max_norm):
+        for i, batch in enumerate(loader, start=1):
+            (model(batch).mean() / k / k).backward()
+            if i % k == 0:
+                nn.utils.clip_grad_norm_(model.parameters(), max_norm)
+                optimizer.step()
+                optimizer.zero_grad()
+
+    text = said(capsys, divides_twice, (*TAKES, "max_norm"), settings=WHOLE_WINDOWS)
+    assert "in update 1 each counted 1/4, should be 1/2" in text
 
 
 def test_bfloat16_needs_a_wider_tolerance(capsys):
