@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from helpers.audit.objective import Objective
-from helpers.audit.parts import Parts
+from helpers.audit.parts import Parts, Sight
 from helpers.audit.report import Finding
 from helpers.audit.running import Run, random_states_kept
 from helpers.audit.scales import ROUNDING
@@ -109,16 +109,15 @@ def _first(thing: Any, length: int, count: int) -> Any:
     return thing
 
 
-def lost_to_rounding(story: Story, parts: Parts, taken: Taken) -> dict[str, float]:
+def lost_to_rounding(story: Story, parts: Parts, taken: Taken, sight: Sight) -> dict[str, float]:
     """What a narrow ``.grad`` lost of an update's contributions; {} where it is but rounding."""
     numbers = [b for b in dict.fromkeys(use.backward for use in taken.fresh) if b]
     if len(numbers) < 2 or taken.reused or taken.edits:
         return {}
     seen = [story.backwards[b] for b in numbers]
-    whole = sum(b.added.vector.double() for b in seen)
-    lengths = sum(b.added.norm for b in seen)
-    held = seen[-1].held.vector.double()
-    lost = (whole - held).norm().item()
+    added = [b.added.vector.double() * sight.owned for b in seen]
+    whole, lengths = sum(added), sum(vector.norm().item() for vector in added)
+    lost = (whole - sight.before.double()).norm().item()
     dtype = parts.narrowest(taken.fresh[0])
     if not math.isfinite(lost) or lost <= 2 * torch.finfo(dtype).eps * lengths:
         return {}
