@@ -1,5 +1,6 @@
 """What goes along with the updates: learning rate, moving averages, reported losses, graphs."""
 
+import itertools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -31,8 +32,9 @@ def learning_rate(run: Run, story: Story, meant: Sequence[float] | None) -> list
         return []
     first = wrong[0]
     numbers = {"first used": used[first - 1], "first meant": meant[first - 1]}
-    sizes = [len(t.fresh) for t in story.updates]
-    if all(_close(rate, meant[min(sum(sizes[:n]), len(meant) - 1)]) for n, rate in enumerate(used)):
+    moves = itertools.accumulate(len(t.fresh) for t in story.updates)
+    shown = [(rate, meant[n - 1]) for rate, n in zip(used, moves, strict=False) if n <= len(meant)]
+    if shown and all(_close(rate, early) for rate, early in shown):
         return [Finding("scheduler-every-micro-batch", tuple(wrong), numbers)]
     return [Finding("scheduler-wrong-length", tuple(wrong), numbers)]
 

@@ -79,7 +79,7 @@ def audit(
         with random_states_kept():
             items = known_items(objective, copy.deepcopy(list(batches)))
         with random_states_kept():
-            done = run(train, copy.deepcopy(model), model, batches)
+            done = run(train, copy.deepcopy(model), model, batches, {i.contents for i in items})
         in_order = isinstance(batches, (list, tuple))
         story = story_of(done, items, objective, in_order, k)
         _check_trained(story)

@@ -2,7 +2,7 @@
 
 import copy
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 
 import torch
@@ -12,15 +12,23 @@ from helpers.recorder import Trace
 from helpers.recorder.ledger import plain
 from helpers.recorder.outputs import tensors_in
 
+Drawn = tuple[frozenset[int], Any]  # an item's fingerprints, and the item where they are new
 
-def watched(batches: Iterable, trace: Trace, drawn: list[Any]) -> Iterable:
-    """The same micro-batches, of the same type where that can be, each item drawn written down."""
+
+def watched(
+    batches: Iterable, trace: Trace, drawn: list[Drawn], known: Collection[frozenset[int]]
+) -> Iterable:
+    """The same micro-batches, of the same type where that can be, each item drawn written down.
+
+    Items whose fingerprints are not ``known`` are copied, before the loop can change them.
+    """
     items = copy.deepcopy(list(batches)) if isinstance(batches, (list, tuple)) else batches
     draws = trace.draws(items)
 
     def iterate(_: Any) -> Iterator:
         for item in draws:
-            drawn.append(item)
+            contents = fingerprints(item)
+            drawn.append((contents, None if contents in known else copy.deepcopy(item)))
             yield item
 
     if isinstance(batches, (list, tuple)):

@@ -5,11 +5,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from helpers.audit.objective import Objective
-from helpers.audit.parts import Parts
+from helpers.audit.parts import Parts, Sight
 from helpers.audit.report import Finding
 from helpers.audit.running import Run, random_states_kept
 from helpers.audit.scales import ROUNDING
@@ -20,8 +20,8 @@ from helpers.recorder.outputs import tensors_in
 def mixtures(run: Run, story: Story, objective: Objective) -> list[Finding]:
     """Random layers, batch statistics, and losses over the whole micro-batch.
 
-    It is seen in what they do: the losses of one micro-batch differ when random numbers do, or when
-    its other half is taken away.
+    BatchNorm is known by its name, all else by what it does: the losses of one micro-batch differ
+    when random numbers do, or when its other half is taken away.
     """
     together = [t for t in story.updates if len(t.fresh) > 1]
     if not together:
@@ -37,15 +37,22 @@ def mixtures(run: Run, story: Story, objective: Objective) -> list[Finding]:
         found.append(Finding("random-layers", updates))
         for module in objective.model.modules():
             if not isinstance(module, _BatchNorm):
-                module.training = False
+                module.training = False  # as if without dropout
         if not _same(_losses(objective, use.item.batch, 0), _losses(objective, use.item.batch, 1)):
             return found
+    if any(map(_takes_statistics, objective.model.modules())):
+        return [*found, Finding("batch-statistics", updates)]
     for item in [use.item, *(u.item for t in together for u in t.fresh)]:
         half = _half(item.batch)
         if half is not None:
             kind = _mixed(objective, item.batch, half)
             return [*found, Finding(kind, updates)] if kind else found
     return found
+
+
+def _takes_statistics(module: nn.Module) -> bool:
+    is_norm = isinstance(module, _BatchNorm)
+    return is_norm and (module.training or module.running_mean is None)
 
 
 def _losses(objective: Objective, batch: Any, seed: int) -> Tensor:
@@ -89,7 +96,7 @@ def _half(batch: Any) -> Any:
     lengths = [len(tensor) for tensor in tensors if tensor.dim()]
     if not lengths or lengths[0] < 2:
         return None
-    return _first(batch, lengths[0], lengths[0] // 2)
+    return _first(batch, lengths[0], (lengths[0] + 1) // 2)
 
 
 def _first(thing: Any, length: int, count: int) -> Any:
@@ -102,16 +109,15 @@ def _first(thing: Any, length: int, count: int) -> Any:
     return thing
 
 
-def lost_to_rounding(story: Story, parts: Parts, taken: Taken) -> dict[str, float]:
+def lost_to_rounding(story: Story, parts: Parts, taken: Taken, sight: Sight) -> dict[str, float]:
     """What a narrow ``.grad`` lost of an update's contributions; {} where it is but rounding."""
     numbers = [b for b in dict.fromkeys(use.backward for use in taken.fresh) if b]
     if len(numbers) < 2 or taken.reused or taken.edits:
         return {}
     seen = [story.backwards[b] for b in numbers]
-    whole = sum(b.added.vector.double() for b in seen)
-    lengths = sum(b.added.norm for b in seen)
-    held = seen[-1].held.vector.double()
-    lost = (whole - held).norm().item()
+    added = [b.added.vector.double() * sight.owned for b in seen]
+    whole, lengths = sum(added), sum(vector.norm().item() for vector in added)
+    lost = (whole - sight.before.double()).norm().item()
     dtype = parts.narrowest(taken.fresh[0])
     if not math.isfinite(lost) or lost <= 2 * torch.finfo(dtype).eps * lengths:
         return {}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from helpers.audit.parts import Sight
 from helpers.audit.running import Run
 from helpers.audit.uses import Story, Taken
 
@@ -30,21 +31,22 @@ def moved(run: Run, story: Story, taken: Taken) -> int:
 
 
 def name_edits(
-    story: Story, taken: Taken, final: Tensor, rounding: float, max_norm: float | None
+    story: Story, taken: Taken, sight: Sight, rounding: float, max_norm: float | None
 ) -> tuple[str, dict[str, float]]:
     """The fault that changes ``.grad`` while the window fills, and its numbers.
 
     Args:
         story: what the loop did.
         taken: an update whose gradients were changed on the way.
-        final: the gradient as the optimizer saw it.
+        sight: its gradient as the optimizer saw it.
         rounding: how far apart, relative to their lengths, two equal gradients may be.
         max_norm: the length that gradients are meant to be clipped to, if that is known.
     """
     numbers = [b for b in dict.fromkeys(use.backward for use in taken.fresh) if b]
     seen = [story.backwards[b] for b in numbers]
-    befores = [b.held.vector for b in seen]
-    afters = [b.held.vector - b.added.vector for b in seen[1:]] + [final]
+    befores = [b.held.vector * sight.owned for b in seen]
+    between = [(b.held.vector - b.added.vector) * sight.owned for b in seen[1:]]
+    afters = [*between, sight.gradient]
     factors, lengths = [], []
     for before, after in zip(befores, afters, strict=True):
         factor = _factor(before, after, rounding)

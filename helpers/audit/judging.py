@@ -18,6 +18,7 @@ from helpers.audit.scales import (
     Setting,
     Verdict,
     has_divisor,
+    times_right,
     verdict_of,
 )
 from helpers.audit.uses import Key, Story, Taken, Use
@@ -27,7 +28,7 @@ CLOSE = 1e-3  # how far apart two norms of gradients clipped to one length may b
 MOVING = {"stale-gradients", "weights-moved-between-updates"}  # contributions of other weights
 
 
-@dataclass
+@dataclass(eq=False)
 class Judged:
     """An update beside the right one."""
 
@@ -39,6 +40,7 @@ class Judged:
     kinds: list[str] = field(default_factory=list)
     evidence: dict[str, dict[str, float]] = field(default_factory=dict)
     clipped_to: float | None = None
+    measured: tuple[list[Contribution], Setting] | None = None
     unfitted: list[Contribution] = field(default_factory=list)  # where nothing fits by itself
     factor: float | None = 1.0  # from the last backward to the step; None where it has no one
 
@@ -73,6 +75,7 @@ class Judge:
     def judge(self) -> list[Judged]:
         for judged in self.judged:
             self._judge(judged)
+        self._settle_rescaled()
         self._settle_divisors()
         self._settle_sums()
         return self.judged
@@ -129,8 +132,9 @@ class Judge:
                 judged.add(kind)
         if taken.reused:
             judged.add("never-cleared", **{"micro-batches used again": len(taken.reused)})
-        if taken.strangers:
-            judged.add("order-or-data-differ", **{"backwards of other data": len(taken.strangers)})
+        strange = sum(use.strange for use in taken.fresh)
+        if strange:
+            judged.add("order-or-data-differ", **{"backwards of other data": strange})
             return
         moved = any(step.change.norm > 0 for step in taken.steps)
         parts = {use: self.parts.own(use) for use in taken.fresh}
@@ -151,13 +155,11 @@ class Judge:
         moves = inside.moved(self.run, self.story, taken)
         if moves:
             judged.add("weights-moved-between-updates", times=moves)
-        lost = inexact.lost_to_rounding(self.story, self.parts, taken)
+        lost = inexact.lost_to_rounding(self.story, self.parts, taken, sight)
         if lost:
             judged.add("low-precision-accumulator", **lost)
         if taken.edits and not taken.reused and not self._is_right(judged, rounding):
-            kind, numbers = inside.name_edits(
-                self.story, taken, sight.gradient, rounding, self.max_norm
-            )
+            kind, numbers = inside.name_edits(self.story, taken, sight, rounding, self.max_norm)
             judged.add(kind, **numbers)
 
     def _is_right(self, judged: Judged, rounding: float) -> bool:
@@ -180,6 +182,7 @@ class Judge:
         keys = ({use.key for use in taken.fresh}, {*judged.expected})
         as_planned = keys[0] - self.void == keys[1] - self.void
         setting = Setting(self.k, window, used, as_planned)
+        judged.measured = contributions, setting
         shrunk = 1.0 if judged.factor is None else judged.factor
         verdict = verdict_of(
             contributions, setting, self._factors(judged), shrunk, rounding, self.sum_meant
@@ -191,7 +194,7 @@ class Judge:
         for kind in verdict.kinds:
             if kind not in (RIGHT, SUM):
                 judged.add(kind, **verdict.evidence)
-        self._look_at_clipping(judged, contributions, verdict)
+        self._look_at_clipping(judged, verdict)
 
     def _contributions(self, judged: Judged) -> list[Contribution]:
         owned = judged.sight.owned
@@ -203,7 +206,7 @@ class Judge:
             parts = [self.parts.own(use) for use in together]
             full = tuple(part.on(owned) for part in parts if not part.void)
             if backward is None:
-                added = judged.sight.before
+                added = judged.sight.gradient
             else:
                 added = self.story.backwards[backward].added.vector
             if full and added is not None:
@@ -222,9 +225,7 @@ class Judge:
             return [factor] if once_more else [1.0, factor]
         return [factor]
 
-    def _look_at_clipping(
-        self, judged: Judged, contributions: list[Contribution], verdict: Verdict
-    ) -> None:
+    def _look_at_clipping(self, judged: Judged, verdict: Verdict) -> None:
         if judged.factor is None:
             return
         rest = judged.factor / verdict.factor
@@ -244,6 +245,27 @@ class Judge:
             judged.add("clipped-before-unscaling", **numbers)
         else:
             judged.add("unexplained", **{"length": rest * length * verdict.factor})
+
+    def _settle_rescaled(self) -> None:
+        """Where a loop rescales gradients before its steps, some may be clipped besides."""
+        lengths = [j.sight.gradient.norm().item() for j in self.judged]
+        rights = [j for j in self.judged if j.verdict and j.verdict.kinds == (RIGHT,)]
+        if not any(j.verdict.factor != 1 for j in rights):
+            return
+        longest = self.max_norm or max(lengths)
+        for judged, length in zip(self.judged, lengths, strict=True):
+            wrong = [kind for kind in judged.kinds if kind != "wrong-divisor"]
+            clipped = length > 0 and abs(length / longest - 1) <= CLOSE and judged.factor
+            if judged in rights or wrong or not clipped or not judged.measured:
+                continue
+            contributions, setting = judged.measured
+            times = times_right(
+                contributions, setting, self._rounding(judged.taken), self.sum_meant
+            )
+            if times is not None and judged.factor * times < 1:
+                judged.kinds, judged.unfitted = [], []
+                judged.verdict = Verdict((RIGHT,), 1 / times, {})
+                self._look_at_clipping(judged, judged.verdict)
 
     def _settle_divisors(self) -> None:
         """One number fits any divisor, so it has to be that of another update."""

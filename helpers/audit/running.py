@@ -1,7 +1,7 @@
 """The reader's loop run on a copy, under the recorder, and what each forward of it saw."""
 
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import Optimizer, register_optimizer_step_pre_hook
 
-from helpers.audit.batches import fingerprints, watched
+from helpers.audit.batches import Drawn, fingerprints, watched
 from helpers.recorder import Trace, record
 from helpers.recorder.arrivals import NO_BACKWARD, running_backward
 from helpers.recorder.outputs import tensors_in
@@ -50,11 +50,19 @@ class Run:
     model: nn.Module  # the copy, as the loop left it
     returned: Any = None
     forwards: dict[int, Seen] = field(default_factory=dict)
-    drawn: list[Any] = field(default_factory=list)  # the items, in the order of the Draw events
+    drawn: list[Drawn] = field(default_factory=list)  # the items, in the order of the Draw events
 
 
-def run(train: Train, model: nn.Module, original: nn.Module, batches: Iterable) -> Run:
+def run(
+    train: Train,
+    model: nn.Module,
+    original: nn.Module,
+    batches: Iterable,
+    known: Collection[frozenset[int]],
+) -> Run:
     """What ``train(model, batches)`` does to ``model``, a copy of ``original``.
+
+    Items of ``batches`` with the fingerprints in ``known`` are not kept.
 
     Raises:
         ValueError: an optimizer of ``original`` steps, or one that needs several gradients, or
@@ -83,7 +91,7 @@ def run(train: Train, model: nn.Module, original: nn.Module, batches: Iterable) 
             result = Run(trace, model)
             witness = Witness(model, result)
             try:
-                result.returned = train(model, watched(batches, trace, result.drawn))
+                result.returned = train(model, watched(batches, trace, result.drawn, known))
             finally:
                 witness.stop()
     finally:

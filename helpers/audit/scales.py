@@ -219,6 +219,15 @@ def _any_divisor(
     return Verdict(("wrong-divisor",), factor, evidence)
 
 
+def times_right(
+    contributions: Sequence[Contribution], setting: Setting, rounding: float, sum_meant: bool
+) -> float | None:
+    """How many times the right ones the contributions are, None where they are no multiple."""
+    right = next(_hypotheses(setting, sum_meant))
+    predicted = torch.cat([_predicted(right, c) for c in contributions])
+    return _ratio(torch.cat([c.added for c in contributions]), predicted, rounding)
+
+
 def has_divisor(
     divisor: float, contributions: Sequence[Contribution], factor: float, rounding: float
 ) -> bool:

@@ -34,6 +34,7 @@ class Use:
     backward: int | None  # None where the gradient came about unseen
     at: int  # where among the events its first forward stands
     back: int  # where its backward stands
+    strange: bool = False  # whether the model was given other data than the micro-batch's
 
 
 @dataclass
@@ -45,7 +46,6 @@ class Taken:
     at: int  # where among the events it stands
     fresh: list[Use] = field(default_factory=list)  # used here first
     reused: tuple[int, ...] = ()  # backwards that an earlier update had used
-    strangers: tuple[int, ...] = ()  # backwards of no micro-batch that is known
     edits: list[Edit] = field(default_factory=list)  # inside the window
     skipped: bool = False  # not taken: its gradient was not finite, and a scaler left it out
 
@@ -97,7 +97,7 @@ class _Teller:
         for place, event in enumerate(self.events):
             match event:
                 case Draw():
-                    item = self.item_of(self.run.drawn[event.number - 1], event.position)
+                    item = self.item_of(*self.run.drawn[event.number - 1], event.position)
                     self.draws.append(((event.epoch, event.position), item))
                     self.drawn[event.epoch, event.position] = item
                 case Forward(with_grad=True):
@@ -114,9 +114,8 @@ class _Teller:
         self.finish()
         return self.story
 
-    def item_of(self, batch: Any, position: int) -> Item:
+    def item_of(self, contents: frozenset[int], batch: Any, position: int) -> Item:
         """A drawn item among those that are known; a shuffling loader hands over new ones."""
-        contents = fingerprints(batch)
         same = [item for item in self.known if item.contents == contents]
         at_place = self.reference[position - 1 : position]
         if same:
@@ -132,7 +131,7 @@ class _Teller:
         uses = self.uses_of(forwards, event.number, place)
         if uses is None:
             self.story.strangers.append(event.number)
-            uses = []
+            uses = self.guessed(forwards, event.number, place)
         self.of_backward[event.number] = uses
         self.story.uses += uses
 
@@ -152,6 +151,13 @@ class _Teller:
             taken, rest = rest[: len(item.inputs)], rest[len(item.inputs) :]
             uses.append(Use(key, item, tuple(taken), backward, self.at[taken[0]], place))
         return uses
+
+    def guessed(self, forwards: list[int], backward: int, place: int) -> list[Use]:
+        """The micro-batch that is due, where nothing tells which one it was."""
+        due = [item for _, item in self.draws[:1]] or self.known
+        key, item = self.place_of(due)
+        at = min((self.at[f] for f in forwards), default=place)
+        return [Use(key, item, tuple(forwards), backward, at, place, strange=True)]
 
     def place_of(self, fits: list[Item]) -> tuple[Key, Item]:
         """Which of the items that fit it is, and its place in the run."""
@@ -188,8 +194,6 @@ class _Teller:
             if backward not in self.first_use:
                 self.first_use[backward] = taken.number
                 taken.fresh += self.of_backward.get(backward, [])
-                if not self.of_backward.get(backward):
-                    taken.strangers += (backward,)
         if event.assigned:
             uses = self.uses_of(self.waiting, None, place) or []
             taken.fresh += uses
