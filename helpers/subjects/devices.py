@@ -4,12 +4,8 @@ The counts are measured ones, of DistributedDataParallel's buckets; the times fo
 the cost model stated here. Times are in milliseconds.
 """
 
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from torch.utils._python_dispatch import TorchDispatchMode
 
 from helpers import checks
 
@@ -122,21 +118,3 @@ def _all_reduces(
         free = begin + all_reduce_time(size, ranks, speed)
         spans.append(Span("all-reduce", micro_batch, begin, free))
     return spans
-
-
-@contextmanager
-def count_collectives() -> Iterator[Counter[str]]:
-    """How often each collective operation is called inside, by torch's own name for it."""
-    with _Collectives() as seen:
-        yield seen.calls
-
-
-class _Collectives(TorchDispatchMode):
-    def __init__(self) -> None:
-        super().__init__()
-        self.calls: Counter[str] = Counter()
-
-    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        if func.namespace == "c10d":
-            self.calls[func._schema.name.removeprefix("c10d::").strip("_")] += 1
-        return func(*args, **(kwargs or {}))
