@@ -48,6 +48,8 @@ def room_of(module: str, root: Path) -> tuple[str, ...]:
     elif folders in (["subjects"], ["figures"], ["panels"]):
         every_panel = () if folders == ["subjects"] else (_EVERY_PANEL,)
         paths = (f"tests/subjects/test_{name}.py", *every_panel)
+    elif folders == ["exercises"]:
+        paths = (f"tests/exercises/test_{name}.py",)
     else:
         room = folders[0] if folders else name
         paths = (f"tests/test_{room}.py",)
