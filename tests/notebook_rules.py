@@ -19,6 +19,7 @@ Rule = Callable[[NotebookNode], list[str]]
 SECTIONS = ("What you will be able to do", "Exercises", "Recall", "Summary", "Next")
 CELLS = (35, 65)
 LINES_MEDIAN, LINES_NINE_OF_TEN, LINES_MOST = 4, 14, 25
+LINES_TO_COPY = 36  # of the one cell tagged to-copy, built up step by step before it
 WORDS_A_LINE = (10, 18)
 SHARE_WITH_OUTPUT = 0.8
 WORDS_A_MINUTE, LINES_A_MINUTE, MINUTES_A_TARGET = 170, 15, 2
@@ -200,8 +201,12 @@ def cells_are_short(notebook: NotebookNode) -> list[str]:
         found.append(f"the median code cell has {median(lengths):g} lines, over {LINES_MEDIAN}")
     if within < 0.9:
         found.append(f"{within:.0%} of code cells are within {LINES_NINE_OF_TEN} lines, under 90%")
-    if lengths[-1] > LINES_MOST:
-        found.append(f"the longest code cell has {lengths[-1]} lines, over {LINES_MOST}")
+    to_copy = [lines_of_code(c) for c in shown_code(notebook) if "to-copy" in tags(c)]
+    others = [lines_of_code(c) for c in shown_code(notebook) if "to-copy" not in tags(c)]
+    if max(others) > LINES_MOST:
+        found.append(f"the longest code cell has {max(others)} lines, over {LINES_MOST}")
+    if len(to_copy) > 1 or max(to_copy, default=0) > LINES_TO_COPY:
+        found.append(f"cells to copy have {to_copy} lines, not one of at most {LINES_TO_COPY}")
     return found
 
 

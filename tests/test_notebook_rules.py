@@ -220,6 +220,19 @@ def a_cell_of_26_lines(notebook):
     cell_with(notebook, "some words").source += "more " * 300
 
 
+@fault(rules.cells_are_short)
+def a_cell_to_copy_of_37_lines(notebook):
+    notebook.cells[-1].source = "line\n" * 37
+    notebook.cells[-1].metadata.tags = ["to-copy"]
+    cell_with(notebook, "some words").source += "more " * 400
+
+
+@fault(rules.cells_are_short)
+def two_cells_to_copy(notebook):
+    for cell in notebook.cells[-2:]:
+        cell.metadata.tags = ["to-copy"]
+
+
 @fault(rules.has_far_more_prose_than_code)
 def little_prose(notebook):
     for cell in notebook.cells:
