@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import torch
 
 from helpers.answers import error_text, is_stub
+from helpers.device import same_on_every_device
 from helpers.loops.data import Setting
 from helpers.loops.runs import SETTINGS, TAKES, Right, Run, build, window_means
 from helpers.loops.verdict import faults
@@ -67,7 +68,7 @@ def check_runs(loop: Loop, makers: Sequence[Callable[[], Run]], tolerance: float
         return
     told: dict[str, list[str]] = {}
     for maker in makers:
-        with torch.random.fork_rng(devices=[]), torch.inference_mode(False), torch.enable_grad():
+        with same_on_every_device(), torch.inference_mode(False), torch.enable_grad():
             run = maker()
             wrong = _watched(loop, run, tolerance)
         if wrong:
