@@ -9,6 +9,9 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 LESSON = "notebooks/01_eight_samples_two_steps.ipynb"
+LINE_BY_LINE = "notebooks/03_the_loop_line_by_line.ipynb"
+LAST_WINDOW = "notebooks/04_the_last_window.ipynb"
+LESSONS = (LESSON, LINE_BY_LINE, LAST_WINDOW)
 
 # what is planted, where, the right text, the wrong text, and the test that must notice
 FAULTS = {
@@ -84,6 +87,24 @@ FAULTS = {
         "    kept = layer\n",
         "tests/subjects/test_memory.py",
     ),
+    "a grader that takes any weight for right": (
+        "helpers/loops/verdict.py",
+        "off = (weights - expected).abs() > tolerance * expected.abs()",
+        "off = (weights - expected).abs() > 4 * expected.abs()",
+        "tests/test_loops.py::test_a_fault_is_told_by_what_the_loop_did",
+    ),
+    "a grader that takes any micro-batches for right": (
+        "helpers/loops/verdict.py",
+        "    if held != wanted:\n",
+        "    if not held:\n",
+        "tests/exercises/test_lesson_03.py::test_every_fault_is_told",
+    ),
+    "the short window dropped from the lesson's loop": (
+        LAST_WINDOW,
+        "while window := list(islice(batches, k)):",
+        "while len(window := list(islice(batches, k))) == k:",
+        "tests/test_lesson_loops.py",
+    ),
     "division dropped from the lesson's loop": (
         LESSON,
         "loss = loss / accumulation_steps  # scale",
@@ -108,7 +129,7 @@ FAULTS = {
 @pytest.mark.parametrize("fault", FAULTS)
 def test_the_suite_turns_red(fault, tmp_path):
     place, right, wrong, noticing = FAULTS[fault]
-    for part in ("helpers", "tests", "conftest.py", "pyproject.toml", LESSON):
+    for part in ("helpers", "tests", "conftest.py", "pyproject.toml", *LESSONS):
         target = tmp_path / part
         target.parent.mkdir(exist_ok=True)
         copy = shutil.copytree if (ROOT / part).is_dir() else shutil.copy

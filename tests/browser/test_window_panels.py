@@ -1,4 +1,4 @@
-"""Lessons 03, 04 and 06 in a browser: real clicks and keys, and the numbers drawn follow."""
+"""Lessons 03, 04, 05 and 08 in a browser: real clicks and keys, and the numbers drawn follow."""
 
 import re
 from collections.abc import Iterator
@@ -19,6 +19,11 @@ def opened(lab: Lab, name: str) -> Iterator[Notebook]:
 @pytest.fixture(scope="module")
 def lesson_3(lab: Lab) -> Iterator[Notebook]:
     yield from opened(lab, "03_the_loop_line_by_line.ipynb")
+
+
+@pytest.fixture(scope="module")
+def lesson_4(lab: Lab) -> Iterator[Notebook]:
+    yield from opened(lab, "04_the_last_window.ipynb")
 
 
 @pytest.fixture(scope="module")
@@ -76,8 +81,8 @@ def test_another_loop_can_be_stepped_through_with_the_keyboard(lesson_3):
     expect(panel).to_contain_text(".grad 4")
 
 
-def test_the_policy_decides_over_the_last_window(lesson_3):
-    panel = lesson_3.panel("last window")
+def test_the_policy_decides_over_the_last_window(lesson_4):
+    panel = lesson_4.panel("last window")
     expect(panel).to_contain_text("0.333")
     panel.get_by_role("button", name="leaked").click()
     expect(panel).to_contain_text("updates: 4, samples unused: 1")
@@ -88,8 +93,8 @@ def test_the_policy_decides_over_the_last_window(lesson_3):
     expect(panel).to_contain_text("updates: 9, samples unused: 0")
 
 
-def test_more_samples_make_more_bars(lesson_3):
-    panel = lesson_3.panel("last window")
+def test_more_samples_make_more_bars(lesson_4):
+    panel = lesson_4.panel("last window")
     panel.get_by_role("button", name="1", exact=True).click()
     expect(panel).to_contain_text("updates: 3, samples unused: 0")
     press(panel.get_by_role("slider").first, "ArrowRight", 2)
