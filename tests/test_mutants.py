@@ -25,6 +25,10 @@ class Record:
     said: "str" = "é"
 
 
+LINE = {"lw": 1, "ms": 2}
+dict(ls=(0, (4, 2)))
+
+
 def nothing(a: int | None, *, b: str | None) -> int | None:
     """2 + 2"""
 '''
@@ -73,7 +77,7 @@ def test_no_place_is_drawn_twice_and_none_outside_the_room():
     assert len({mutant.mutated for mutant in drawn}) == len(drawn) > 10
 
 
-def test_annotations_dataclass_decorators_docstrings_and_all_are_left_out(planted):
+def test_annotations_aliases_dataclass_decorators_docstrings_looks_and_all_are_left_out(planted):
     (planted / "helpers/planted.py").write_text(LEFT_OUT, "utf-8")
     assert sample(planted, "helpers", 10, seed=0) == []
 
