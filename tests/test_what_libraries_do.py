@@ -1,130 +1,56 @@
 """What lessons 04 and 05 say that libraries do, held against the libraries."""
 
-import logging
 import re
-import warnings
 from importlib.metadata import version
 from pathlib import Path
 
-import lightning
 import nbformat
 import pytest
 import torch
-from accelerate import Accelerator
-from accelerate.utils import GradientAccumulationPlugin
-from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
-from transformers import (
-    BertConfig,
-    BertForSequenceClassification,
-    GPT2Config,
-    GPT2LMHeadModel,
-    Trainer,
-    TrainingArguments,
-)
+from torch import nn
+from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from helpers.recorder import record
+from helpers.subjects.libraries import (
+    LinearLoss,
+    Settings,
+    one_by_one,
+    with_accelerate,
+    with_lightning,
+    with_trainer,
+)
 
 ROOT = Path(__file__).parents[1]
 LESSON = ROOT / "notebooks" / "04_the_last_window.ipynb"
 GRADIENTS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
 
 
-class OneWeight(nn.Module):
-    """Loss w * x: the gradient of a sample is the sample, whatever w is."""
+class Stream:
+    """Data of a length that nobody can ask for."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(()))
-
-    def forward(self, x: Tensor) -> dict[str, Tensor]:
-        loss = (self.weight * x).mean()
-        return {"loss": loss, "logits": loss.detach().reshape(1, 1)}
-
-
-class Samples(Dataset):
-    def __len__(self) -> int:
-        return len(GRADIENTS)
-
-    def __getitem__(self, i: int) -> dict[str, Tensor]:
-        return {"x": torch.tensor(GRADIENTS[i])}
-
-
-class Stream(IterableDataset):
-    """The same samples, of a length that nobody can ask for."""
+    def __init__(self, items: list):
+        self.items = items
 
     def __iter__(self):
-        return ({"x": torch.tensor(c)} for c in GRADIENTS)
+        return iter(self.items)
 
 
-class LightningLoop(lightning.LightningModule):
-    def __init__(self, net: nn.Module) -> None:
-        super().__init__()
-        self.net = net
-
-    def training_step(self, batch: dict[str, Tensor], _: int) -> Tensor:
-        return self.net(batch["x"])["loss"]
-
-    def configure_optimizers(self) -> torch.optim.Optimizer:
-        return torch.optim.SGD(self.parameters(), lr=1.0)
+K = 4
 
 
-def accelerate(model: nn.Module, **plugin: bool) -> None:
-    accumulation = GradientAccumulationPlugin(num_steps=4, **plugin)
-    accelerator = Accelerator(gradient_accumulation_plugin=accumulation, cpu=True)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    model, optimizer, loader = accelerator.prepare(model, optimizer, DataLoader(Samples()))
-    for _ in range(2):
-        for batch in loader:
-            with accelerator.accumulate(model):
-                accelerator.backward(model(batch["x"])["loss"])
-                optimizer.step()
-                optimizer.zero_grad()
-
-
-def lightning_trainer(model: nn.Module) -> None:
-    logging.getLogger("lightning.pytorch").setLevel(logging.ERROR)
-    off = dict.fromkeys(
-        ("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False
-    )
-    trainer = lightning.Trainer(accelerator="cpu", max_epochs=2, accumulate_grad_batches=4, **off)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it would like more workers
-        trainer.fit(LightningLoop(model), DataLoader(Samples()))
-
-
-def transformers_trainer(model: nn.Module, folder: str, data: Dataset, **length: int) -> None:
-    arguments = TrainingArguments(
-        output_dir=folder,
-        use_cpu=True,
-        per_device_train_batch_size=1,
-        gradient_accumulation_steps=4,
-        optim="sgd",
-        learning_rate=1.0,
-        lr_scheduler_type="constant",
-        max_grad_norm=0.0,
-        save_strategy="no",
-        report_to="none",
-        disable_tqdm=True,
-        remove_unused_columns=False,
-        dataloader_pin_memory=False,
-        train_sampling_strategy="sequential",
-        **length,
-    )
-    Trainer(model=model, args=arguments, train_dataset=data).train()
+def settings(epochs: int = 2) -> Settings:
+    return Settings(accumulation_steps=K, epochs=epochs)
 
 
 LOOPS = {
-    "Transformers, `Trainer`": lambda model, folder: transformers_trainer(
-        model, folder, Samples(), num_train_epochs=2
+    "Transformers, `Trainer`": lambda model, data: with_trainer(model, data, settings()),
+    "Accelerate, `accumulate`": lambda model, data: with_accelerate(model, data, settings()),
+    "Lightning, `Trainer`": lambda model, data: with_lightning(model, data, settings()),
+    "Accelerate, `sync_with_dataloader=False`": lambda model, data: with_accelerate(
+        model, data, settings(), sync_with_dataloader=False
     ),
-    "Accelerate, `accumulate`": lambda model, folder: accelerate(model),
-    "Lightning, `Trainer`": lambda model, folder: lightning_trainer(model),
-    "Accelerate, `sync_with_dataloader=False`": lambda model, folder: accelerate(
-        model, sync_with_dataloader=False
-    ),
-    "Transformers, data of unknown length": lambda model, folder: transformers_trainer(
-        model, folder, Stream(), max_steps=2
+    "Transformers, data of unknown length": lambda model, data: with_trainer(
+        model, Stream(data), settings(), max_steps=2
     ),
 }
 ROW = re.compile(r"^\| (\w+) ([\d.]+), (.+?) \| (.+?) \| ([\d.]+) \|$", re.MULTILINE)
@@ -142,10 +68,10 @@ def test_the_lesson_speaks_of_every_loop_that_is_run_here():
 
 
 @pytest.mark.parametrize("library", LOOPS)
-def test_the_second_update_is_as_the_lesson_says(library, tmp_path):
-    model = OneWeight()
+def test_the_second_update_is_as_the_lesson_says(library):
+    model = LinearLoss()
     with record(model) as trace:
-        LOOPS[library](model, str(tmp_path))
+        LOOPS[library](model, one_by_one(GRADIENTS))
     measured = [update.gradient.fingerprint for update in trace.updates]
     assert measured[0] == pytest.approx(277.75)
     named, value = said()[library]
@@ -156,43 +82,21 @@ def test_the_second_update_is_as_the_lesson_says(library, tmp_path):
 # What lesson 05 says of Transformers' own division.
 
 
-class Items(Dataset):
-    def __init__(self, items: list[dict]) -> None:
-        self.items = items
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, i: int) -> dict:
-        return self.items[i]
-
-
-def norm_ratio(model: nn.Module, items: list[dict], folder: str) -> float:
+def norm_ratio(model: nn.Module, items: list[dict]) -> float:
     """The gradient norm of four micro-batches of one over that of one batch of four."""
+    whole = {
+        name: torch.stack([torch.as_tensor(item[name]) for item in items]) for name in items[0]
+    }
+    parts = [{name: values[i : i + 1] for name, values in whole.items()} for i in range(len(items))]
     norms = []
-    for batch_size, k in ((1, 4), (4, 1)):
-        arguments = TrainingArguments(
-            output_dir=folder,
-            use_cpu=True,
-            max_steps=1,
-            per_device_train_batch_size=batch_size,
-            gradient_accumulation_steps=k,
-            optim="sgd",
-            learning_rate=0.0,
-            max_grad_norm=0.0,
-            save_strategy="no",
-            report_to="none",
-            disable_tqdm=True,
-            dataloader_pin_memory=False,
-            train_sampling_strategy="sequential",
-        )
+    for batches in (parts, [whole]):
         with record(model) as trace:
-            Trainer(model=model, args=arguments, train_dataset=Items(items)).train()
+            with_trainer(model, batches, Settings(len(batches), lr=1e-30))
         norms.append(trace.updates[0].gradient.norm)
     return norms[0] / norms[1]
 
 
-def test_transformers_causal_lm_counts_tokens_right(tmp_path):
+def test_transformers_causal_lm_counts_tokens_right():
     config = GPT2Config(
         vocab_size=20,
         n_embd=16,
@@ -209,10 +113,10 @@ def test_transformers_causal_lm_counts_tokens_right(tmp_path):
     items = [
         {"input_ids": tokens, "labels": tokens.masked_fill(tokens >= n, -100)} for n in (3, 8, 4, 6)
     ]
-    assert norm_ratio(GPT2LMHeadModel(config), items, str(tmp_path)) == pytest.approx(1, abs=1e-4)
+    assert norm_ratio(GPT2LMHeadModel(config), items) == pytest.approx(1, abs=1e-4)
 
 
-def test_transformers_bert_classifier_is_k_times_as_long(tmp_path):
+def test_transformers_bert_classifier_is_k_times_as_long():
     config = BertConfig(
         vocab_size=20,
         hidden_size=16,
@@ -225,7 +129,7 @@ def test_transformers_bert_classifier_is_k_times_as_long(tmp_path):
     )
     items = [{"input_ids": torch.tensor([i, 3 * i, 5]), "labels": i % 2} for i in range(4)]
     model = BertForSequenceClassification(config)
-    assert norm_ratio(model, items, str(tmp_path)) == pytest.approx(4, abs=1e-3)
+    assert norm_ratio(model, items) == pytest.approx(4, abs=1e-3)
 
 
 class Counting(nn.Module):
@@ -257,13 +161,13 @@ class TakesAny(Counting):
         return self.loss(input_ids, labels, kwargs.get("num_items_in_batch"))
 
 
-def test_transformers_counts_tokens_only_for_models_that_take_keywords_or_say_so(tmp_path):
+def test_transformers_counts_tokens_only_for_models_that_take_keywords_or_say_so():
     tokens = torch.arange(8)
     items = [
         {"input_ids": tokens, "labels": tokens.masked_fill(tokens >= n, -100)} for n in (3, 8, 4, 6)
     ]
-    assert norm_ratio(SaysSo(), items, str(tmp_path)) == pytest.approx(1, abs=1e-4)
-    assert norm_ratio(TakesAny(), items, str(tmp_path)) == pytest.approx(1, abs=1e-4)
+    assert norm_ratio(SaysSo(), items) == pytest.approx(1, abs=1e-4)
+    assert norm_ratio(TakesAny(), items) == pytest.approx(1, abs=1e-4)
     model, norms = NoKeywords(), []
     for batches in ([[item] for item in items], [items]):
         model.zero_grad()
@@ -273,4 +177,4 @@ def test_transformers_counts_tokens_only_for_models_that_take_keywords_or_say_so
         norms.append(model.table.weight.grad.norm().item())
     mean_of_means = norms[0] / norms[1]
     assert abs(mean_of_means - 1) > 0.01
-    assert norm_ratio(model, items, str(tmp_path)) == pytest.approx(mean_of_means, abs=1e-4)
+    assert norm_ratio(model, items) == pytest.approx(mean_of_means, abs=1e-4)
