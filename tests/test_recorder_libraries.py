@@ -6,7 +6,7 @@ Versions: accelerate 1.15.0, transformers 5.24.0, lightning 2.6.6.
 import pytest
 
 from helpers.recorder import Backward, Clear, Draw, Forward, Trace, record
-from helpers.subjects.libraries import (
+from helpers.subjects.library_loops import (
     LinearLoss,
     Settings,
     lightning_module,

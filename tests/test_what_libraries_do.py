@@ -11,7 +11,7 @@ from torch import nn
 from transformers import BertConfig, BertForSequenceClassification, GPT2Config, GPT2LMHeadModel
 
 from helpers.recorder import record
-from helpers.subjects.libraries import (
+from helpers.subjects.library_loops import (
     LinearLoss,
     Settings,
     one_by_one,

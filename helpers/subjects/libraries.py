@@ -1,339 +1,265 @@
-"""The same model and micro-batches through five training loops: by hand, and by four libraries.
+"""What training libraries do with the same micro-batches: measured, and as rules for any sizes."""
 
-Read and run at accelerate 1.15.0, lightning 2.6.6, transformers 5.24.0, keras 3.15.1 (on torch).
-A library is imported by the loop that needs it, so importing this module costs nothing. Each loop
-runs on the CPU and offline, prints nothing, and leaves nothing behind, see :func:`contained`.
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
-A model is called with a micro-batch's items by name and hands back ``{"loss": a scalar mean}``.
-"""
-
-import gc
-import logging
-import os
-import random
-import sys
-import tempfile
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from helpers import checks
-from helpers.device import same_on_every_device
+from helpers.gradients import flat_gradient, flat_weights
+from helpers.recorder import Backward, Step, Trace, record
+from helpers.subjects.library_loops import (
+    CountedLoss,
+    LinearLoss,
+    MicroBatch,
+    Settings,
+    with_accelerate,
+    with_keras,
+    with_lightning,
+    with_pytorch,
+    with_trainer,
+)
+from helpers.subjects.windows import MicroBatch as Piece
+from helpers.subjects.windows import Timeline, Window, timeline
 
-MicroBatch = dict[str, Tensor]
-Draws = Callable[[Iterable], Iterable]
+LOOPS: dict[str, Callable] = {
+    "plain PyTorch": with_pytorch,
+    "Accelerate": with_accelerate,
+    "Lightning": with_lightning,
+    "Transformers": with_trainer,
+    "Keras": with_keras,
+}
+# What becomes of the last window, by a name of helpers.subjects.windows.POLICIES.
+_AS_IT_COMES = {
+    "plain PyTorch": "leaked",
+    "Accelerate": "divided by k",
+    "Lightning": "divided by k",
+    "Transformers": "true mean",  # but a mean of the micro-batches' means
+    "Keras": "carried on",
+}
+WAYS = ("as it comes", "mended")
+IGNORED = -100
 
 
 @dataclass(frozen=True)
-class Settings:
-    """What every loop is told."""
+class Update:
+    """One update of a run."""
 
-    accumulation_steps: int
-    epochs: int = 1
-    lr: float = 1.0
-    max_norm: float | None = None  # to clip to, once an update
-    halving: bool = False  # a scheduler that halves the learning rate at every move
+    micro_batches: tuple[int, ...]  # those in it, counted from 0 in the order drawn
+    gradient: Tensor  # as the optimizer saw it
+    full_batch: Tensor  # the gradient of the mean over everything in it, at the same weights
+    divisor: float | None  # what the sum of its mean losses was divided by, if by anything
+    lr: float
 
-    def __post_init__(self):
-        checks.whole_number("accumulation_steps", self.accumulation_steps, 1)
-        checks.whole_number("epochs", self.epochs, 1)
-        for name in ("lr", "max_norm"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ValueError(f"{name} must be above 0, got {value}")
+    @property
+    def is_full_batch(self) -> bool:
+        """Whether it is the full batch's gradient, rounding aside."""
+        return torch.allclose(self.gradient, self.full_batch, rtol=1e-5, atol=1e-6)
 
 
-class LinearLoss(nn.Module):
-    """Weights of 0; the loss is the mean of x · weights, so a sample's gradient is the sample."""
+@dataclass(frozen=True)
+class Run:
+    """What a library did with its micro-batches."""
 
-    def __init__(self, weights: int = 1):
-        super().__init__()
-        self.weight = nn.Parameter(torch.zeros(weights))
+    library: str
+    each_epoch: int  # micro-batches drawn in each
+    epochs: int
+    updates: tuple[Update, ...]
 
-    def forward(self, x: Tensor) -> MicroBatch:
-        outputs = x @ self.weight
-        return {"loss": outputs.mean(), "logits": outputs.detach()}
+    @property
+    def unused(self) -> tuple[int, ...]:
+        """The micro-batches, counted from 0 in the order drawn, that no update used."""
+        used = {batch for update in self.updates for batch in update.micro_batches}
+        return tuple(i for i in range(self.each_epoch * self.epochs) if i not in used)
+
+    @property
+    def last_window(self) -> str:
+        """What became of the micro-batches at the end of the first epoch, in a few words."""
+        last = self.each_epoch - 1
+        inside = [u.micro_batches for u in self.updates if last in u.micro_batches]
+        if not inside:
+            return "no update"
+        (window,) = inside
+        return "an update of its own" if window[-1] == last else "runs into the next epoch"
+
+    @property
+    def moves(self) -> tuple[int, ...]:
+        """How often a scheduler that halves had moved before each update, the first at lr 1."""
+        return tuple(round(-torch.tensor(update.lr).log2().item()) for update in self.updates)
 
 
-def one_by_one(samples: Iterable[float]) -> list[MicroBatch]:
-    """Micro-batches for a :class:`LinearLoss` of one weight: a sample each."""
-    return [{"x": torch.tensor([[float(sample)]])} for sample in samples]
+def measure(
+    library: str, model: nn.Module, batches: Sequence[MicroBatch], settings: Settings, **options
+) -> Run:
+    """What a library makes of micro-batches, seen by the flight recorder.
 
+    Args:
+        library: one of :data:`LOOPS`.
+        model: called with a micro-batch's items by name, it hands back a dict with the mean loss;
+            it is left as it was.
+        batches: all micro-batches of an epoch, in order.
+        settings: what the loop is told.
+        options: what this library's loop takes besides.
 
-@contextmanager
-def contained() -> Iterator[Path]:
-    """An empty folder for files; whatever a library changes or writes inside is put back after it.
-
-    Put back are environment variables, warning filters, random states, torch's settings of
-    :func:`helpers.device.same_on_every_device`, and Accelerate's shared state. Inside, log messages
-    below errors are not shown, no hub is asked, and Keras is one on torch and the CPU.
+    Raises:
+        ValueError: there is no such library, or no micro-batch.
     """
-    environment, states = dict(os.environ), _shared_states()
-    random_state, numpy_state = random.getstate(), np.random.get_state()
-    warning_format, silenced = warnings.formatwarning, logging.root.manager.disable
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        warnings.catch_warnings(),
-        same_on_every_device(),
-    ):
-        logging.disable(logging.WARNING)
-        warnings.simplefilter("ignore")
-        os.environ.update(
-            KERAS_BACKEND="torch",
-            KERAS_TORCH_DEVICE="cpu",
-            KERAS_HOME=folder,  # else importing it writes a file into the home folder
-            HF_HUB_OFFLINE="1",
-            TORCHINDUCTOR_CACHE_DIR=folder,
-        )
-        for state, _ in states:
-            state.clear()
-        try:
-            yield Path(folder)
-        finally:
-            for state, _ in _shared_states():
-                state.clear()
-            for state, before in states:
-                state.update(before)
-            os.environ.clear()
-            os.environ.update(environment)
-            random.setstate(random_state)
-            np.random.set_state(numpy_state)
-            warnings.formatwarning = warning_format
-            logging.disable(silenced)
+    checks.one_of("library", library, LOOPS)
+    if not batches:
+        raise ValueError("batches must hold at least one micro-batch, got none")
+    trained = copy.deepcopy(model)
+    with record(trained) as trace:
+        LOOPS[library](trained, batches, settings, **options)
+    weights, updates = flat_weights(model), []
+    for step, inside in _windows(trace):
+        places = [i % len(batches) for i in inside]
+        means = [_mean_gradient(model, weights, batches[i]) for i in places]
+        counts = torch.tensor([float(_count(batches[i])) for i in places])
+        full = (counts[:, None] * torch.stack(means)).sum(0) / counts.sum()
+        gradient = step.gradient.vector
+        divisor = _divisor(torch.stack(means).sum(0), gradient)
+        updates.append(Update(inside, gradient, full, divisor, step.learning_rates[0]))
+        weights = weights + step.change.vector
+    return Run(library, len(batches), settings.epochs, tuple(updates))
 
 
-def _shared_states() -> list[tuple[dict, dict]]:
-    """What all of Accelerate's objects share, if it is in use, and a copy of each."""
-    if "accelerate" not in sys.modules:
-        return []
-    from accelerate.state import AcceleratorState, GradientState, PartialState
+def _windows(trace: Trace) -> list[tuple[Step, tuple[int, ...]]]:
+    """Each update with the backwards in it, counted from 0.
 
-    kinds = (AcceleratorState, GradientState, PartialState)
-    return [(kind._shared_state, dict(kind._shared_state)) for kind in kinds]
-
-
-@contextmanager
-def _older_objects_kept() -> Iterator[None]:
-    """Garbage collection looks only at what is made inside, so that it takes no half second."""
-    if gc.get_freeze_count():  # the caller's; thawing would undo it
-        yield
-        return
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-def with_pytorch(model: nn.Module, batches: Iterable[MicroBatch], settings: Settings) -> None:
-    """The loop that many pages print: every loss divided by k, a step after each k-th batch."""
-    optimizer, scheduler = sgd(model, settings)
-    for _ in range(settings.epochs):
-        for number, batch in enumerate(batches, start=1):
-            (model(**batch)["loss"] / settings.accumulation_steps).backward()
-            if number % settings.accumulation_steps == 0:
-                if settings.max_norm:
-                    nn.utils.clip_grad_norm_(model.parameters(), settings.max_norm)
-                optimizer.step()
-                scheduler.step()
-                optimizer.zero_grad()
-
-
-def with_accelerate(
-    model: nn.Module,
-    batches: Sequence[MicroBatch],
-    settings: Settings,
-    draws: Draws = iter,
-    **plugin: bool,
-) -> None:
-    """Accelerate's ``accumulate``; ``plugin`` goes to its ``GradientAccumulationPlugin``."""
-    with contained():
-        from accelerate import Accelerator
-        from accelerate.utils import GradientAccumulationPlugin
-
-        accumulation = GradientAccumulationPlugin(num_steps=settings.accumulation_steps, **plugin)
-        accelerator = Accelerator(gradient_accumulation_plugin=accumulation, cpu=True)
-        model, optimizer, scheduler, loader = accelerator.prepare(
-            model, *sgd(model, settings), DataLoader(batches, batch_size=None)
-        )
-        for _ in range(settings.epochs):
-            for batch in draws(loader):
-                with accelerator.accumulate(model):
-                    accelerator.backward(model(**batch)["loss"])
-                    if settings.max_norm and accelerator.sync_gradients:
-                        accelerator.clip_grad_norm_(model.parameters(), settings.max_norm)
-                    optimizer.step()
-                    scheduler.step()
-                    optimizer.zero_grad()
-
-
-def lightning_module(model: nn.Module, settings: Settings) -> Any:
-    """A LightningModule whose ``net`` is the model."""
-    with contained():
-        import lightning
-
-    class Module(lightning.LightningModule):
-        def __init__(self):
-            super().__init__()
-            self.net = model
-
-        def training_step(self, batch: MicroBatch, _: int) -> Tensor:
-            return self.net(**batch)["loss"]
-
-        def configure_optimizers(self) -> dict:
-            optimizer, scheduler = sgd(self, settings)
-            moves = {"scheduler": scheduler, "interval": "step"}
-            return {"optimizer": optimizer, "lr_scheduler": moves}
-
-    return Module()
-
-
-def with_lightning(
-    model: nn.Module, batches: Sequence[MicroBatch], settings: Settings, **options: Any
-) -> None:
-    """Lightning's ``Trainer``; ``model`` may be a LightningModule already."""
-    with contained() as folder:
-        import lightning
-
-        if not isinstance(model, lightning.LightningModule):
-            model = lightning_module(model, settings)
-        trainer = lightning.Trainer(
-            accelerator="cpu",
-            max_epochs=settings.epochs,
-            accumulate_grad_batches=settings.accumulation_steps,
-            gradient_clip_val=settings.max_norm,
-            default_root_dir=folder,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            **options,
-        )
-        trainer.fit(model, DataLoader(batches, batch_size=None))
-
-
-def with_trainer(
-    model: nn.Module, batches: Iterable[MicroBatch], settings: Settings, **options: Any
-) -> None:
-    """Transformers' ``Trainer``; ``options`` go to its ``TrainingArguments``.
-
-    Data without a length need the option ``max_steps``.
+    What Keras accumulates it keeps in places of its own, so its updates show as assigned; in each
+    is all that came since the last one.
     """
-    with contained() as folder:
-        from transformers import PrinterCallback, Trainer, TrainingArguments
-
-        arguments = {
-            "num_train_epochs": settings.epochs,
-            "gradient_accumulation_steps": settings.accumulation_steps,
-            "max_grad_norm": settings.max_norm or 0.0,
-            "per_device_train_batch_size": 1,  # an item of the data is a micro-batch already
-            "train_sampling_strategy": "sequential",
-            "output_dir": str(folder),
-            "use_cpu": True,
-            "save_strategy": "no",
-            "report_to": "none",
-            "disable_tqdm": True,
-            "remove_unused_columns": False,
-            "dataloader_pin_memory": False,
-        }
-        trainer = Trainer(
-            model=model,
-            args=TrainingArguments(**arguments | options),
-            train_dataset=_Items(batches) if hasattr(batches, "__len__") else _Stream(batches),
-            data_collator=lambda items: items[0],
-            optimizers=sgd(model, settings),
-        )
-        trainer.remove_callback(PrinterCallback)
-        with _older_objects_kept():
-            trainer.train()
+    found, since = [], []
+    for event in trace.events:
+        if isinstance(event, Backward):
+            since.append(event.number)
+        elif isinstance(event, Step):
+            inside = since if event.assigned else event.backwards
+            found.append((event, tuple(number - 1 for number in inside)))
+            since = []
+    return found
 
 
-def with_keras(model: nn.Module, batches: Sequence[MicroBatch], settings: Settings) -> None:
-    """Keras' ``fit`` on torch, with the model in its ``TorchModuleWrapper``."""
-    with contained():
-        import keras
-
-        if keras.backend.backend() != "torch":
-            raise ValueError(f"keras must run on torch, got {keras.backend.backend()!r}")
-        schedule = keras.optimizers.schedules.ExponentialDecay(settings.lr, 1, 0.5)
-        optimizer = keras.optimizers.SGD(
-            schedule if settings.halving else settings.lr,
-            # Keras takes no 1 here, and None means every batch.
-            gradient_accumulation_steps=None
-            if settings.accumulation_steps == 1
-            else settings.accumulation_steps,
-            global_clipnorm=settings.max_norm,
-        )
-
-        class Whole(keras.Model):
-            def __init__(self):
-                super().__init__()
-                self.net = keras.layers.TorchModuleWrapper(model)
-
-            def call(self, batch: MicroBatch) -> Tensor:
-                return self.net(**batch)["loss"]
-
-        whole = Whole()
-        whole.compile(optimizer=announced(optimizer), loss=lambda _, loss: loss, run_eagerly=True)
-        pairs = [(batch, torch.zeros(1)) for batch in batches]
-        whole.fit(
-            DataLoader(pairs, batch_size=None), epochs=settings.epochs, shuffle=False, verbose=0
-        )
+def _mean_gradient(model: nn.Module, weights: Tensor, batch: MicroBatch) -> Tensor:
+    """The gradient of a micro-batch's mean loss at these weights."""
+    there = copy.deepcopy(model).requires_grad_()
+    nn.utils.vector_to_parameters(weights, there.parameters())
+    there.zero_grad()
+    there(**batch)["loss"].backward()
+    return flat_gradient(there)
 
 
-def announced(optimizer: Any) -> Any:
-    """The Keras optimizer, each update of which looks to PyTorch's hooks like an optimizer step.
+def _count(batch: MicroBatch) -> int:
+    """What the mean of a micro-batch is over: its labels that are not ignored, else its samples."""
+    if "labels" in batch:
+        return int((batch["labels"] != IGNORED).sum())
+    return len(next(iter(batch.values())))
 
-    Keras changes weights by itself, so whoever watches torch's optimizers sees nothing of it. Here
-    the averaged gradient is put into ``.grad`` and the update made by the ``step`` of an optimizer
-    of torch, whose learning rate is the one that Keras uses.
+
+def _divisor(total: Tensor, gradient: Tensor) -> float | None:
+    """d where gradient = total / d; None where there is no such number."""
+    size = (gradient @ gradient).item()
+    if not size:
+        return None
+    d = (total @ gradient).item() / size
+    return d if torch.allclose(total, d * gradient, rtol=1e-4, atol=1e-6) else None
+
+
+# Which sample enters which update, and how much it counts: by rule, and measured.
+
+
+def expected(
+    library: str, samples: int, batch_size: int, accumulation_steps: int, epochs: int, way: str
+) -> Timeline:
+    """What a library makes of samples drawn in order, by rule; :func:`measured` is the proof.
+
+    Args:
+        library: one of :data:`LOOPS`.
+        samples, batch_size, accumulation_steps, epochs: as for
+            :func:`helpers.subjects.windows.timeline`.
+        way: "as it comes", each micro-batch's mean loss handed over, or "mended": by hand a step
+            on the last batch, in Transformers a model that divides by the count handed to it, and
+            elsewhere each mean times its samples and k, over the samples of the window.
     """
-    update = optimizer._backend_update_step
-
-    class Announced(torch.optim.Optimizer):
-        def step(self, closure: None = None) -> None:
-            update(*self.arguments)
-
-    def announce(gradients: Sequence[Tensor], variables: Sequence[Any], lr: Tensor) -> None:
-        shell = Announced([variable.value for variable in variables], {"lr": float(lr)})
-        shell.arguments = gradients, variables, lr
-        for variable, gradient in zip(variables, gradients, strict=True):
-            variable.value.grad = gradient
-        shell.step()
-
-    optimizer._backend_update_step = announce
-    return optimizer
+    checks.one_of("library", library, LOOPS)
+    checks.one_of("way", way, WAYS)
+    numbers = samples, batch_size, accumulation_steps, epochs
+    if way == "as it comes":
+        run = timeline(*numbers, _AS_IT_COMES[library])
+        return _reweighted(run, _share_of_mean) if library == "Transformers" else run
+    if library != "Keras":
+        return timeline(*numbers, "true mean")
+    return _reweighted(timeline(*numbers, "carried on"), _share_of_samples)
 
 
-def sgd(model: nn.Module, settings: Settings) -> tuple[Any, Any]:
-    """Plain SGD and its scheduler: the learning rate halved at every move, or left alone."""
-    optimizer = torch.optim.SGD(model.parameters(), lr=settings.lr)
-    factor = 0.5 if settings.halving else 1.0
-    return optimizer, torch.optim.lr_scheduler.ExponentialLR(optimizer, gamma=factor)
+def _share_of_mean(window: Window, piece: Piece) -> float:
+    return 1 / (len(window.micro_batches) * len(piece.samples))
 
 
-class _Items(Dataset):
-    def __init__(self, items: Iterable):
-        self.items = list(items)
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    def __getitem__(self, i: int) -> MicroBatch:
-        return self.items[i]
+def _share_of_samples(window: Window, piece: Piece) -> float:
+    return 1 / window.samples
 
 
-class _Stream(IterableDataset):
-    def __init__(self, items: Iterable):
-        self.items = items
+def _reweighted(run: Timeline, share: Callable[[Window, Piece], float]) -> Timeline:
+    """The same windows, each sample weighing what ``share`` gives it."""
+    updates = tuple(
+        Window(tuple(replace(piece, weight=share(w, piece)) for piece in w.micro_batches))
+        for w in run.updates
+    )
+    return replace(run, updates=updates)
 
-    def __iter__(self) -> Iterator[MicroBatch]:
-        return iter(self.items)
+
+def measured(
+    library: str, samples: int, batch_size: int, accumulation_steps: int, epochs: int, way: str
+) -> Timeline:
+    """The same as :func:`expected`, by running the library.
+
+    Every sample has a weight of its own with a gradient of 1, so that a gradient shows what each
+    sample counts.
+    """
+    expected(library, samples, batch_size, accumulation_steps, epochs, way)  # checks them all
+    pieces = [range(i, min(i + batch_size, samples)) for i in range(0, samples, batch_size)]
+    batches = [{"x": torch.eye(samples)[piece.start : piece.stop]} for piece in pieces]
+    model, options = LinearLoss(samples), {}
+    settings = Settings(accumulation_steps, epochs)
+    if way == "mended" and library == "Transformers":
+        model = CountedLoss(samples)
+        batches = [batch | {"labels": torch.zeros(len(batch["x"]))} for batch in batches]
+    elif way == "mended":
+        options = {"flush": True} if library == "plain PyTorch" else {}
+        if library == "Keras":  # its windows run on, so factors differ from epoch to epoch
+            batches, settings = batches * epochs, Settings(accumulation_steps)
+        batches = weighted(batches, accumulation_steps)
+    with record(model) as trace:
+        LOOPS[library](model, batches, settings, **options)
+    added = [event.added.vector for event in trace.events if isinstance(event, Backward)]
+    drawn = [Piece(epoch, piece, 0.0) for epoch in range(epochs) for piece in pieces]
+    updates, unused = [], set(range(len(drawn)))
+    for step, inside in _windows(trace):
+        gradient, total = step.gradient.vector, sum(added[i] for i in inside)
+        scale = ((gradient @ total) / (total @ total)).item()
+        shares = {i: scale * added[i][drawn[i].samples.start].item() for i in inside}
+        updates.append(Window(tuple(replace(drawn[i], weight=shares[i]) for i in inside)))
+        unused -= set(inside)
+    left = [added[i][drawn[i].samples.start].item() for i in sorted(unused)]
+    rest = [replace(drawn[i], weight=w) for i, w in zip(sorted(unused), left, strict=True)]
+    return Timeline(samples, epochs, tuple(updates), tuple(rest))
+
+
+def weighted(batches: Sequence[MicroBatch], accumulation_steps: int) -> list[MicroBatch]:
+    """Micro-batches with a factor for each sample that makes a library's division by k one by N.
+
+    It is n k / N for the n samples of a micro-batch and the N of its window; windows are counted
+    from the start.
+    """
+    checks.whole_number("accumulation_steps", accumulation_steps, 1)
+    result = []
+    for start in range(0, len(batches), accumulation_steps):
+        window = batches[start : start + accumulation_steps]
+        total = sum(map(_count, window))
+        for batch in window:
+            factor = torch.full((len(batch["x"]),), _count(batch) * accumulation_steps / total)
+            result.append(batch | {"factor": factor})
+    return result

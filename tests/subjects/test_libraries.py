@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from helpers.subjects.libraries import Settings
+from helpers.subjects.library_loops import Settings
 
 ROOT = Path(__file__).parents[2]
 
