@@ -2,6 +2,7 @@
 
 import copy
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -67,6 +68,7 @@ class Run:
     library: str
     each_epoch: int  # micro-batches drawn in each
     epochs: int
+    lr: float  # before a scheduler moved
     updates: tuple[Update, ...]
 
     @property
@@ -87,8 +89,8 @@ class Run:
 
     @property
     def moves(self) -> tuple[int, ...]:
-        """How often a scheduler that halves had moved before each update, the first at lr 1."""
-        return tuple(round(-torch.tensor(update.lr).log2().item()) for update in self.updates)
+        """How often the scheduler that halves the learning rate had moved before each update."""
+        return tuple(round(math.log2(self.lr / update.lr)) for update in self.updates)
 
 
 def measure(
@@ -123,7 +125,7 @@ def measure(
         divisor = _divisor(torch.stack(means).sum(0), gradient)
         updates.append(Update(inside, gradient, full, divisor, step.learning_rates[0]))
         weights = weights + step.change.vector
-    return Run(library, len(batches), settings.epochs, tuple(updates))
+    return Run(library, len(batches), settings.epochs, settings.lr, tuple(updates))
 
 
 def _windows(trace: Trace) -> list[tuple[Step, tuple[int, ...]]]:
