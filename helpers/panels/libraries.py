@@ -1,6 +1,6 @@
 """Lesson 10: which samples enter which update, in every library, for any sizes and data."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import ipywidgets as widgets
 
@@ -55,14 +55,19 @@ class LibrariesPanel(Panel):
         self.picture.update(rows, self.right.epoch_ends())
         return self._table(runs), ()
 
-    def run_them(self) -> dict[str, bool]:
-        """For each library whether a run of it, at these settings, gives what is drawn."""
-        agree = {}
+    def set(self, samples: int, batch_size: int, accumulation_steps: int) -> None:
+        """Move three controls at once."""
+        with self.hold():
+            self.samples.value, self.batch_size.value = samples, batch_size
+            self.accumulation_steps.value = accumulation_steps
+
+    def run_them(self) -> Iterator[tuple[str, bool]]:
+        """Each library and whether a run of it, at these settings, gives what is drawn."""
         for name, run in self.runs.items():
             found = measured(name, *self._numbers, self.way.value)
             near = zip(run.shares(), found.shares(), strict=True)
-            agree[name] = run.owners() == found.owners() and all(abs(a - b) < 1e-5 for a, b in near)
-        return agree
+            alike = all(abs(share - other) < 1e-5 for share, other in near)
+            yield name, alike and run.owners() == found.owners()
 
     @property
     def _numbers(self) -> tuple[int, int, int, int]:

@@ -1,7 +1,6 @@
 """What training libraries do with the same micro-batches: measured, and as rules for any sizes."""
 
 import copy
-import functools
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -266,37 +265,3 @@ def weighted(batches: Sequence[MicroBatch], accumulation_steps: int) -> list[Mic
             factor = torch.full((len(batch["x"]),), _count(batch) * accumulation_steps / total)
             result.append(batch | {"factor": factor})
     return result
-
-
-def shares_with(
-    factors: Callable[[list[int], int], Sequence[float]],
-) -> Callable[[int, int, int], list[float]]:
-    """A function that tells what each sample counts in Accelerate when a reader sets the factors.
-
-    Args:
-        factors: given the samples of each micro-batch of an epoch, and k, what each micro-batch's
-            mean loss is to be multiplied by before Accelerate divides it by k.
-
-    Returns:
-        A function of (samples, batch size, k) that runs Accelerate: each sample's weight, 1 is
-        fair, to four digits. It counts as unwritten while ``factors`` is.
-    """
-
-    @functools.wraps(factors)
-    def shares(samples: int, batch_size: int, accumulation_steps: int) -> list[float]:
-        parts = torch.eye(samples).split(batch_size)
-        chosen = factors([len(part) for part in parts], accumulation_steps)
-        if chosen is None or chosen is ...:
-            return chosen
-        batches = [
-            {"x": part, "factor": torch.full((len(part),), float(factor))}
-            for part, factor in zip(parts, chosen, strict=True)
-        ]
-        with record(model := LinearLoss(samples)) as trace:
-            with_accelerate(model, batches, Settings(accumulation_steps))
-        weights = [update.gradient.vector for update in trace.updates]
-        inside = [int((weight != 0).sum()) for weight in weights]
-        fair = sum(weight * count for weight, count in zip(weights, inside, strict=True))
-        return [round(share, 4) for share in fair.tolist()]
-
-    return shares
