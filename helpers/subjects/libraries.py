@@ -145,11 +145,11 @@ def _windows(trace: Trace) -> list[tuple[Step, tuple[int, ...]]]:
 
 
 def _mean_gradient(model: nn.Module, weights: Tensor, batch: MicroBatch) -> Tensor:
-    """The gradient of a micro-batch's mean loss at these weights."""
+    """The gradient of a micro-batch's mean loss at these weights, without a factor it may have."""
     there = copy.deepcopy(model).requires_grad_()
     nn.utils.vector_to_parameters(weights, there.parameters())
     there.zero_grad()
-    there(**batch)["loss"].backward()
+    there(**{name: item for name, item in batch.items() if name != "factor"})["loss"].backward()
     return flat_gradient(there)
 
 
