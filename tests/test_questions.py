@@ -54,6 +54,8 @@ NUMBERS = {
     "09/larger-micro-batch": f"{64 // 16} micro-batches of 16",
     "09/factor-w": f"{round(20 / 8 / (20 / 8 / 4))} times too small",
     "09/effective-batch": 4 * 8 * 16,
+    "10/reduces-in-a-window": sum(1 for _ in range(8)),
+    "10/keras-schedule": 100 * 8,
 }
 
 

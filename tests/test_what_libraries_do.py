@@ -25,16 +25,6 @@ LESSON = ROOT / "notebooks" / "04_the_last_window.ipynb"
 GRADIENTS = (1.0, 10.0, 100.0, 1000.0, 10000.0)
 
 
-class Stream:
-    """Data of a length that nobody can ask for."""
-
-    def __init__(self, items: list):
-        self.items = items
-
-    def __iter__(self):
-        return iter(self.items)
-
-
 K = 4
 
 
@@ -50,7 +40,7 @@ LOOPS = {
         model, data, settings(), sync_with_dataloader=False
     ),
     "Transformers, data of unknown length": lambda model, data: with_trainer(
-        model, Stream(data), settings(), max_steps=2
+        model, data, settings(), sized=False, max_steps=2
     ),
 }
 ROW = re.compile(r"^\| (\w+) ([\d.]+), (.+?) \| (.+?) \| ([\d.]+) \|$", re.MULTILINE)

@@ -14,6 +14,7 @@ from helpers.figures.drawing import (
     vector,
 )
 from helpers.figures.equivalence import EquivalencePicture
+from helpers.figures.libraries import LibrariesPicture, LibraryRow
 from helpers.figures.lines import lines, stacked_parts
 from helpers.figures.memory import MemoryPicture, line_through
 from helpers.figures.pictures import MovingPicture, Picture, Table
@@ -32,6 +33,8 @@ __all__ = [
     "CuttingPicture",
     "DevicesPicture",
     "EquivalencePicture",
+    "LibrariesPicture",
+    "LibraryRow",
     "MemoryPicture",
     "MovingPicture",
     "Picture",

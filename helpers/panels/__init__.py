@@ -3,6 +3,7 @@
 from helpers.panels.cutting import CuttingPanel
 from helpers.panels.devices import DevicesPanel
 from helpers.panels.equivalence import EquivalencePanel
+from helpers.panels.libraries import LibrariesPanel
 from helpers.panels.memory import MemoryPanel
 from helpers.panels.stepping import SteppingPanel
 from helpers.panels.tokens import TokensPanel
@@ -13,6 +14,7 @@ __all__ = [
     "CuttingPanel",
     "DevicesPanel",
     "EquivalencePanel",
+    "LibrariesPanel",
     "MemoryPanel",
     "SteppingPanel",
     "TokensPanel",

@@ -1,6 +1,7 @@
 """What training libraries do with the same micro-batches: measured, and as rules for any sizes."""
 
 import copy
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -66,6 +67,7 @@ class Run:
     library: str
     each_epoch: int  # micro-batches drawn in each
     epochs: int
+    lr: float  # before a scheduler moved
     updates: tuple[Update, ...]
 
     @property
@@ -86,8 +88,8 @@ class Run:
 
     @property
     def moves(self) -> tuple[int, ...]:
-        """How often a scheduler that halves had moved before each update, the first at lr 1."""
-        return tuple(round(-torch.tensor(update.lr).log2().item()) for update in self.updates)
+        """How often the scheduler that halves the learning rate had moved before each update."""
+        return tuple(round(math.log2(self.lr / update.lr)) for update in self.updates)
 
 
 def measure(
@@ -122,7 +124,7 @@ def measure(
         divisor = _divisor(torch.stack(means).sum(0), gradient)
         updates.append(Update(inside, gradient, full, divisor, step.learning_rates[0]))
         weights = weights + step.change.vector
-    return Run(library, len(batches), settings.epochs, tuple(updates))
+    return Run(library, len(batches), settings.epochs, settings.lr, tuple(updates))
 
 
 def _windows(trace: Trace) -> list[tuple[Step, tuple[int, ...]]]:
@@ -143,11 +145,11 @@ def _windows(trace: Trace) -> list[tuple[Step, tuple[int, ...]]]:
 
 
 def _mean_gradient(model: nn.Module, weights: Tensor, batch: MicroBatch) -> Tensor:
-    """The gradient of a micro-batch's mean loss at these weights."""
+    """The gradient of a micro-batch's mean loss at these weights, without a factor it may have."""
     there = copy.deepcopy(model).requires_grad_()
     nn.utils.vector_to_parameters(weights, there.parameters())
     there.zero_grad()
-    there(**batch)["loss"].backward()
+    there(**{name: item for name, item in batch.items() if name != "factor"})["loss"].backward()
     return flat_gradient(there)
 
 

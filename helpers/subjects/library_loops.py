@@ -93,9 +93,13 @@ def with_accelerate(
     batches: Sequence[MicroBatch],
     settings: Settings,
     draws: Draws = iter,
+    guarded: bool = True,
     **plugin: bool,
 ) -> None:
-    """Accelerate's ``accumulate``; ``plugin`` goes to its ``GradientAccumulationPlugin``."""
+    """Accelerate's ``accumulate``; ``plugin`` goes to its ``GradientAccumulationPlugin``.
+
+    Unless ``guarded``, gradients are clipped after every backward.
+    """
     with contained():
         from accelerate import Accelerator
         from accelerate.utils import GradientAccumulationPlugin
@@ -109,15 +113,15 @@ def with_accelerate(
             for batch in draws(loader):
                 with accelerator.accumulate(model):
                     accelerator.backward(model(**batch)["loss"])
-                    if settings.max_norm and accelerator.sync_gradients:
+                    if settings.max_norm and (accelerator.sync_gradients or not guarded):
                         accelerator.clip_grad_norm_(model.parameters(), settings.max_norm)
                     optimizer.step()
                     scheduler.step()
                     optimizer.zero_grad()
 
 
-def lightning_module(model: nn.Module, settings: Settings) -> Any:
-    """A LightningModule whose ``net`` is the model."""
+def lightning_module(model: nn.Module, settings: Settings, frequency: int = 1) -> Any:
+    """A LightningModule whose ``net`` is the model; ``frequency`` is that of its scheduler."""
     with contained():
         import lightning
 
@@ -131,21 +135,21 @@ def lightning_module(model: nn.Module, settings: Settings) -> Any:
 
         def configure_optimizers(self) -> dict:
             optimizer, scheduler = sgd(self, settings)
-            moves = {"scheduler": scheduler, "interval": "step"}
+            moves = {"scheduler": scheduler, "interval": "step", "frequency": frequency}
             return {"optimizer": optimizer, "lr_scheduler": moves}
 
     return Module()
 
 
 def with_lightning(
-    model: nn.Module, batches: Sequence[MicroBatch], settings: Settings, **options: Any
+    model: nn.Module, batches: Sequence[MicroBatch], settings: Settings, frequency: int = 1
 ) -> None:
     """Lightning's ``Trainer``; ``model`` may be a LightningModule already."""
     with contained() as folder:
         import lightning
 
         if not isinstance(model, lightning.LightningModule):
-            model = lightning_module(model, settings)
+            model = lightning_module(model, settings, frequency)
         trainer = lightning.Trainer(
             accelerator="cpu",
             max_epochs=settings.epochs,
@@ -156,17 +160,20 @@ def with_lightning(
             enable_checkpointing=False,
             enable_progress_bar=False,
             enable_model_summary=False,
-            **options,
         )
         trainer.fit(model, DataLoader(batches, batch_size=None))
 
 
 def with_trainer(
-    model: nn.Module, batches: Iterable[MicroBatch], settings: Settings, **options: Any
+    model: nn.Module,
+    batches: Sequence[MicroBatch],
+    settings: Settings,
+    sized: bool = True,
+    **options: Any,
 ) -> None:
     """Transformers' ``Trainer``; ``options`` go to its ``TrainingArguments``.
 
-    Data without a length need the option ``max_steps``.
+    Unless ``sized``, it is not told how long the data are, and needs the option ``max_steps``.
     """
     with contained() as folder:
         from transformers import PrinterCallback, Trainer, TrainingArguments
@@ -188,7 +195,7 @@ def with_trainer(
         trainer = Trainer(
             model=model,
             args=TrainingArguments(**arguments | options),
-            train_dataset=_Items(batches) if hasattr(batches, "__len__") else _Stream(batches),
+            train_dataset=_Items(batches) if sized else _Stream(batches),
             data_collator=lambda items: items[0],
             optimizers=sgd(model, settings),
         )

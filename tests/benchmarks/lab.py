@@ -94,6 +94,7 @@ SteppingPanel({"loop": loop}, (1, 2, 4, 8, 16) * 8, accumulation_steps=4)""",
     "from helpers.panels import TokensPanel\nTokensPanel()",
     "from helpers.panels import EquivalencePanel\nEquivalencePanel()",
     "from helpers.panels import MemoryPanel\nMemoryPanel()",
+    "from helpers.panels import LibrariesPanel\nLibrariesPanel()",
 )
 # The panels of the second race, in the order of their cells, and what is pressed.
 BUTTONS = {
@@ -102,6 +103,7 @@ BUTTONS = {
     "TokensPanel": ("weighted by tokens", "divided by steps"),
     "EquivalencePanel": ("2", "8", "4"),
     "MemoryPanel": ("mixed", "bfloat16", "float32"),
+    "LibrariesPanel": ("mended", "as it comes"),
 }
 
 START_CLOCK = """([scope, picture]) => {
@@ -209,7 +211,7 @@ def measure() -> Iterator[Line]:
         yield Line(f"{name}, against the bare widget", ours, bare, OVER_BARE)
         yield Line("  against interact", ours, interact, OVER_INTERACT)
     bare = others["bare"].seconds
-    yield Line("bare widget, beside five other panels", bare)
+    yield Line("bare widget, beside six other panels", bare)
     for name in BUTTONS:
         yield Line(f"{name}, against the bare widget", others[name].seconds, bare, OVER_BARE)
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from helpers.panels import (
     CuttingPanel,
     EquivalencePanel,
+    LibrariesPanel,
     MemoryPanel,
     SteppingPanel,
     TokensPanel,
@@ -42,6 +43,7 @@ def measure() -> Iterator[Line]:
         "EquivalencePanel, settings repeated": _through(
             EquivalencePanel().accumulation_steps, (1, 2, 4, 8)
         ),
+        "LibrariesPanel": _through(LibrariesPanel().samples, range(2, 17)),
         "MemoryPanel": _through(MemoryPanel().sequence, (128, 256, 512, 1024, 2048)),
     }
     for name, seconds in zip(moves, in_turn(MOVES, *moves.values()), strict=True):

@@ -26,6 +26,11 @@ _SHARED = {
         _EVERY_PANEL,
     ),
     "helpers/panels/panel.py": (_EVERY_PANEL,),
+    "helpers/contained.py": ("tests/subjects/test_libraries.py",),
+    "helpers/subjects/library_loops.py": (
+        "tests/subjects/test_libraries.py",
+        "tests/test_recorder_libraries.py",
+    ),
     "helpers/subjects/causes.py": ("tests/subjects/test_equivalence.py",),
 }
 

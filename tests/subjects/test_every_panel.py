@@ -9,6 +9,7 @@ from helpers.figures import SvgDrawing
 from helpers.panels import (
     CuttingPanel,
     EquivalencePanel,
+    LibrariesPanel,
     MemoryPanel,
     SteppingPanel,
     TokensPanel,
@@ -42,6 +43,7 @@ PANELS = {
     "tokens": TokensPanel,
     "equivalence": EquivalencePanel,
     "memory": MemoryPanel,
+    "libraries": LibrariesPanel,
 }
 every_panel = pytest.mark.parametrize("make", PANELS.values(), ids=PANELS)
 
