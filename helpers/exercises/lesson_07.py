@@ -35,6 +35,7 @@ PAIRS = (
     Setting((1,) * 5, 4, epochs=2),
     Setting((4, 4, 2), 3),
     Setting((3, 1, 2, 5), 2),
+    Setting((1,) * 6, 3),  # long gradients on the way, cut if clipped too early
     Setting((1,) * 3, 4),
     Setting((1, 2, 1), 2, stream=True),
 )
