@@ -6,6 +6,7 @@ recorder, works out the right gradient of each update, and names what gives anot
 
 from helpers.audit.auditing import audit
 from helpers.audit.kinds import KINDS
-from helpers.audit.report import Finding, Report, Update
+from helpers.audit.records import Finding, Update
+from helpers.audit.report import Report
 
 __all__ = ["KINDS", "Finding", "Report", "Update", "audit"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from helpers.audit.parts import Parts
-from helpers.audit.report import Finding
+from helpers.audit.records import Finding
 from helpers.audit.running import Run
 from helpers.audit.uses import Story, Taken
 from helpers.recorder import BufferChange, Schedule

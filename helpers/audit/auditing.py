@@ -14,7 +14,8 @@ from helpers.audit.judging import Judge, Judged
 from helpers.audit.objective import Loss, Objective
 from helpers.audit.order import disorder_of, number_anew
 from helpers.audit.parts import Parts
-from helpers.audit.report import Finding, Report, Update
+from helpers.audit.records import Finding, Update
+from helpers.audit.report import Report
 from helpers.audit.running import Train, left_as_it_was, random_states_kept, run
 from helpers.audit.uses import Story, known_items, story_of
 from helpers.audit.windows import Windows, windows_of

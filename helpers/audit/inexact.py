@@ -10,7 +10,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from helpers.audit.objective import Objective
 from helpers.audit.parts import Parts, Sight
-from helpers.audit.report import Finding
+from helpers.audit.records import Finding
 from helpers.audit.running import Run, random_states_kept
 from helpers.audit.scales import ROUNDING
 from helpers.audit.uses import Story, Taken

@@ -250,7 +250,7 @@ class Judge:
         """Where a loop rescales gradients before its steps, some may be clipped besides."""
         lengths = [j.sight.gradient.norm().item() for j in self.judged]
         rights = [j for j in self.judged if j.verdict and j.verdict.kinds == (RIGHT,)]
-        if not any(j.verdict.factor != 1 for j in rights):
+        if self.max_norm is None and not any(j.verdict.factor != 1 for j in rights):
             return
         longest = self.max_norm or max(lengths)
         for judged, length in zip(self.judged, lengths, strict=True):
