@@ -7,6 +7,7 @@ import socket
 import subprocess
 import tempfile
 import time
+from contextlib import contextmanager
 from pathlib import Path
 
 import nbformat
@@ -87,19 +88,29 @@ def wrapped(rank, device):
 
 
 @pytest.fixture(scope="module")
-def ranks(lesson):
-    """What each of two ranks found, and the processes and folders that were left."""
+def ranks(lesson, tmp_path_factory):
+    """What each of two ranks found."""
     names = ("one_backward", "count_ways", "without_no_sync", "around_both", "around_backward")
     names += ("drift", "short_window", "token_rules", "uneven", "uneven_joined")
     own = (my_samples, counted, bucket_sizes, sharded, sharded_eight, joined_by_those_left, wrapped)
-    before = set(os.listdir(tempfile.gettempdir()))
-    found = torchrun(everything, *own, *(getattr(lesson, name) for name in names), cpu=True)
-    left = {
-        name for name in os.listdir(tempfile.gettempdir()) if name.startswith(("ranks-", "torch"))
-    }
-    assert left <= before
+    with pytest.MonkeyPatch.context() as patch, nothing_left(tmp_path_factory, patch):
+        return torchrun(everything, *own, *(getattr(lesson, name) for name in names), cpu=True)
+
+
+@pytest.fixture(autouse=True)
+def leaves_nothing(tmp_path_factory, monkeypatch):
+    with nothing_left(tmp_path_factory, monkeypatch):
+        yield
+
+
+@contextmanager
+def nothing_left(tmp_path_factory, patch):
+    """Assert that what runs inside leaves no file and no process."""
+    folder = tmp_path_factory.mktemp("temporary")
+    patch.setattr(tempfile, "tempdir", str(folder))
+    yield
+    assert list(folder.iterdir()) == []
     assert running() == []
-    return found
 
 
 def running():
@@ -194,7 +205,7 @@ def test_ranks_that_differ_are_an_error(monkeypatch):
 # how ranks fail: scripts without torch start at once
 
 FIRST = "import json, os, pathlib, signal, sys, time\nrank = int(os.environ['RANK'])\n"
-WAITS = "time.sleep(600)\n"
+WAITS = "time.sleep(30)\n"
 FAILURES = {
     "raise ValueError('a file is missing')": "rank 1 died: ValueError: a file is missing.",
     "os.kill(os.getpid(), signal.SIGKILL)": "rank 1 was killed (SIGKILL).",
@@ -207,7 +218,6 @@ def test_a_dying_rank_ends_the_launch_with_its_own_words(failure):
     with pytest.raises(LaunchError) as raised:
         run_script(f"{FIRST}if rank == 1:\n    {failure}\n{WAITS}", limit=60)
     assert str(raised.value) == f"{FAILURES[failure]} The other ranks were stopped."
-    assert running() == []
 
 
 def test_what_ranks_print_is_printed_in_order_and_a_rank_may_return_nothing(capsys):
@@ -257,6 +267,8 @@ def test_a_rank_that_lost_its_peer_is_not_the_cause(tmp_path):
         log.write_text(f"Traceback\n  in a file\n{line}\nlater words\n")
     told = "rank 1 died: KeyError: 'x'. The other ranks were stopped."
     assert launching._cause(errors, tmp_path) == told
+    stopped = errors.replace(": 1 (pid", ": -15 (pid")
+    assert launching._cause(stopped, tmp_path).startswith("rank 0 was killed (SIGTERM)")
     assert launching._cause("a\nOSError: no\nb", tmp_path) == "torchrun failed: OSError: no"
 
 
