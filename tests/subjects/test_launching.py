@@ -13,7 +13,6 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
-import torch.distributed as dist
 from torch import nn
 from torch.nn.functional import mse_loss
 from torch.nn.parallel import DistributedDataParallel
@@ -179,27 +178,10 @@ def test_weights_are_handed_round_once(ranks):
     assert both(ranks, "wrapped") == [[1.0, 1.0], [1.0, 2.0]]
 
 
-# exercises
-
-
-def hard_coded(model, window):
-    import torch
-
-    total = torch.tensor(sum(targets for _, targets in window))
-    dist.all_reduce(total)
-    for inputs, _ in window:
-        (model(inputs).sum() * 2 / total).backward()
-
-
-def test_a_factor_2_for_the_world_size_is_caught_on_four_ranks(lesson):
-    gradient, sent = on_ranks(hard_coded, lesson.measured, counted)(4)
-    assert (gradient, sent) == (48 / 16 / 2, 2)
-
-
 def test_ranks_that_differ_are_an_error(monkeypatch):
     monkeypatch.setattr(launching, "run_script", lambda text, ranks: [5.0, 9.0])
     with pytest.raises(ValueError, match=r"the ranks differ: \[5.0, 9.0\]"):
-        on_ranks(hard_coded, everything)(2)
+        on_ranks(nothing, everything)(2)
 
 
 # how ranks fail: scripts without torch start at once
