@@ -11,7 +11,8 @@ ROOT = Path(__file__).parents[1]
 LESSON = "notebooks/01_eight_samples_two_steps.ipynb"
 LINE_BY_LINE = "notebooks/03_the_loop_line_by_line.ipynb"
 LAST_WINDOW = "notebooks/04_the_last_window.ipynb"
-LESSONS = (LESSON, LINE_BY_LINE, LAST_WINDOW)
+MANY_DEVICES = "notebooks/09_many_devices.ipynb"
+LESSONS = (LESSON, LINE_BY_LINE, LAST_WINDOW, MANY_DEVICES)
 
 # what is planted, where, the right text, the wrong text, and the test that must notice
 FAULTS = {
@@ -117,6 +118,32 @@ FAULTS = {
         "while window := list(islice(batches, k)):",
         "while len(window := list(islice(batches, k))) == k:",
         "tests/test_lesson_loops.py",
+    ),
+    "no_sync that changes nothing": (
+        "helpers/subjects/devices.py",
+        "if ranks > 1 and (last or not no_sync):",
+        "if ranks > 1:",
+        "tests/subjects/test_devices.py::"
+        "test_every_setting_of_the_panel_takes_the_time_worked_out_by_hand",
+    ),
+    "a timeline fed other times than the table": (
+        "helpers/panels/devices.py",
+        "span.start, span.end) for span",
+        "span.start, done.end) for span",
+        "tests/subjects/test_devices.py::test_controls_in_any_order_leave_the_devices_panel_right",
+    ),
+    "ranks that outlive their launch": (
+        "helpers/subjects/launching.py",
+        "while left := [process for process in psutil.process_iter() if _names(process, folder)]:",
+        "while left := []:",
+        "tests/subjects/test_launching.py::test_ranks_that_wait_for_ever_are_stopped",
+    ),
+    "the first micro-batch of a window sent, not the last": (
+        MANY_DEVICES,
+        "quiet = nullcontext() if i == 3 else model.no_sync()",
+        "quiet = nullcontext() if i == 0 else model.no_sync()",
+        "tests/subjects/test_launching.py::"
+        "test_all_reduces_are_k_without_no_sync_one_around_both_and_k_around_backward",
     ),
     "division dropped from the lesson's loop": (
         LESSON,

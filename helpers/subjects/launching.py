@@ -73,7 +73,8 @@ def script(main: Callable, *functions: Callable) -> str:
         TypeError: one of them is no function.
         ValueError: the source of one can't be had, or begins with another word than ``def``.
     """
-    return _script(f"{main.__name__}(rank, device)", *functions, main)
+    name = getattr(main, "__name__", None)
+    return _script(f"{name}(rank, device)", *functions, main)
 
 
 def torchrun(
@@ -267,7 +268,9 @@ def _cause(errors: str, logs: Path) -> str:
     """Who died first and of what. The others then die of its silence, and their errors mislead."""
     found = re.findall(r"^ *rank +: (\d+) .*\n *exitcode +: (-?\d+)", errors, re.MULTILINE)
     codes = {int(rank): int(code) for rank, code in found}
-    killed = [rank for rank, code in codes.items() if code < 0 and -code != signal.SIGTERM]
+    # torchrun ends the others by SIGTERM, and lists them too
+    codes = {rank: code for rank, code in codes.items() if -code != signal.SIGTERM} or codes
+    killed = [rank for rank, code in codes.items() if code < 0]
     told = {rank: _log(logs, rank, "stderr") for rank in codes}
     if killed:
         number = -codes[killed[0]]

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 
 from helpers.panels import (
     CuttingPanel,
+    DevicesPanel,
     EquivalencePanel,
     LibrariesPanel,
     MemoryPanel,
@@ -45,6 +46,7 @@ def measure() -> Iterator[Line]:
         ),
         "LibrariesPanel": _through(LibrariesPanel().samples, range(2, 17)),
         "MemoryPanel": _through(MemoryPanel().sequence, (128, 256, 512, 1024, 2048)),
+        "DevicesPanel": _through(DevicesPanel({1: [2**20] * 16}).ranks, (2, 4, 8, 16)),
     }
     for name, seconds in zip(moves, in_turn(MOVES, *moves.values()), strict=True):
         yield Line(f"{name}, redrawn in the kernel", seconds, aim=AIM)

@@ -220,7 +220,7 @@ class Notebook:
         self.page.wait_for_function(CONNECTED, timeout=seconds * 1000)
         self.page.evaluate(ALL_ANSWERED)
 
-    def restart_and_run_all(self, seconds: float = 120) -> None:
+    def restart_and_run_all(self, seconds: float = 600) -> None:
         """Press ⏩ and Restart; back when every cell has run, or one has raised."""
         # Else the counts of the run before would pass for those of this one.
         self.command("notebook:clear-all-cell-outputs")

@@ -31,6 +31,7 @@ _SHARED = {
         "tests/subjects/test_libraries.py",
         "tests/test_recorder_libraries.py",
     ),
+    "helpers/subjects/ranks.py": ("tests/subjects/test_launching.py",),
     "helpers/subjects/causes.py": ("tests/subjects/test_equivalence.py",),
 }
 

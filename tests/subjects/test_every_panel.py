@@ -8,6 +8,7 @@ import pytest
 from helpers.figures import SvgDrawing
 from helpers.panels import (
     CuttingPanel,
+    DevicesPanel,
     EquivalencePanel,
     LibrariesPanel,
     MemoryPanel,
@@ -44,6 +45,7 @@ PANELS = {
     "equivalence": EquivalencePanel,
     "memory": MemoryPanel,
     "libraries": LibrariesPanel,
+    "devices": lambda: DevicesPanel({1: [2**20] * 16, 4: [2**22] * 4, 16: [2**24]}),
 }
 every_panel = pytest.mark.parametrize("make", PANELS.values(), ids=PANELS)
 
