@@ -88,12 +88,28 @@ def sets_the_gradient(model, optimizer, loader, k):
         optimizer.step()
 
 
+def sample_by_sample(model, optimizer, loader, k):
+    for window in windows(loader, k):
+        optimizer.zero_grad()
+        for batch in window:
+            for sample in batch:
+                (model(sample).sum() / sum(map(len, window))).backward()
+        optimizer.step()
+
+
 class Looping:
     def __call__(self, *objects):
         takes_a_window(*objects)
 
 
-RIGHT = [takes_a_window, sums_and_clears_after, looks_ahead, sets_the_gradient, Looping()]
+RIGHT = [
+    takes_a_window,
+    sums_and_clears_after,
+    looks_ahead,
+    sets_the_gradient,
+    sample_by_sample,
+    Looping(),
+]
 
 
 @pytest.mark.parametrize("loop", RIGHT)
@@ -228,6 +244,20 @@ def test_the_mean_of_means_over_unequal_micro_batches_is_told(capsys):
     settings = [Setting((2, 2, 1), 3)]
     text = said(capsys, faulty(), settings=settings)
     assert "in update 1 each sample of micro-batch 1 counted 1/6, should be 1/5" in text
+
+
+def test_a_micro_batch_that_goes_backward_twice_counts_twice(capsys):
+    def backward_twice(model, optimizer, loader, k):
+        for window in windows(loader, k):
+            optimizer.zero_grad()
+            for batch in window:
+                loss = model(batch).mean() / k
+                loss.backward(retain_graph=True)
+                loss.backward()
+            optimizer.step()
+
+    text = said(capsys, backward_twice, settings=[Setting((1, 1), 2)])
+    assert "k = 2: in update 1 each counted 1, should be 1/2" in text
 
 
 def test_samples_left_out_count_nothing(capsys):

@@ -44,7 +44,7 @@ def within(sizes: tuple[int, ...], micro_batch: int) -> Run:
 
     said = f"batches of {' and '.join(map(str, sizes))}, {micro_batch} at a time"
     arguments = (*run.arguments, micro_batch)
-    return replace(run, said=said, arguments=arguments, also=fits, in_pieces=True)
+    return replace(run, said=said, arguments=arguments, also=fits)
 
 
 WITHIN = [lambda sizes=sizes, most=most: within(sizes, most) for sizes, most in PIECES]

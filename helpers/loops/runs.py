@@ -86,12 +86,12 @@ class Run:
     owners: tuple[int, ...] = ()  # the micro-batch of an epoch, from 0, that each sample is in
     updates: tuple[Update, ...] = ()
     micro_batches: int = 0  # in an epoch
+    epochs: int = 1
     max_norm: float | None = None
     learning_rates: tuple[float, ...] = ()  # at each right update; empty if they don't matter
     counters: tuple[Counter, ...] = ()
     also: Callable[[Trace, object], str] | None = None  # of the trace and of what was returned
     all_used: bool = True  # whether the right updates use every micro-batch
-    in_pieces: bool = False  # whether each may go backward in pieces; of a single epoch
     unit: str = "sample"
 
 
@@ -161,6 +161,7 @@ def build(
         owners=owners,
         updates=tuple(updates),
         micro_batches=micro_batches,
+        epochs=setting.epochs,
         max_norm=max_norm,
         learning_rates=tuple(
             lr / (n + 1 if "scheduler" in taken else 1) for n in range(len(updates))

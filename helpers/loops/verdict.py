@@ -112,9 +112,13 @@ def _weights(run: Run, gradient: Tensor) -> Tensor:
     return run.parts @ gradient / run.parts.square().sum(1)
 
 
+def _samples_in(run: Run, gradient: Tensor) -> list[int]:
+    return _weights(run, gradient).nonzero().flatten().tolist()
+
+
 def _in_it(run: Run, gradient: Tensor) -> set[int]:
     """Which micro-batches of an epoch, from 0, are in a gradient."""
-    return {run.owners[i] for i in _weights(run, gradient).nonzero().flatten()}
+    return {run.owners[sample] for sample in _samples_in(run, gradient)}
 
 
 def _held(
@@ -126,20 +130,19 @@ def _held(
 ) -> set[int]:
     """The micro-batches in a gradient, counted from 1 over all epochs.
 
-    A micro-batch's gradient is the same in every epoch; how often it has gone backward tells which.
+    A sample's gradient is the same in every epoch; how often it has gone backward tells which.
     Of a gradient set by hand nothing tells, and it is taken to be those ``wanted``.
     """
-    there, numbers, seen = _in_it(run, gradient), set(), Tally()
-    if run.in_pieces:
-        return {i + 1 for i in there}
+    there, numbers, seen = set(_samples_in(run, gradient)), set(), Tally()
     for event in trace.events:
         if isinstance(event, Backward) and event.added.vector is not None:
-            for i in _in_it(run, event.added.vector.to(gradient)):
-                if event.number in backwards and i in there:
-                    numbers.add(seen[i] * run.micro_batches + i + 1)
-                seen[i] += 1
+            for sample in _samples_in(run, event.added.vector.to(gradient)):
+                if event.number in backwards and sample in there:
+                    epoch = min(seen[sample], run.epochs - 1)  # one gone backward twice is no more
+                    numbers.add(epoch * run.micro_batches + run.owners[sample] + 1)
+                seen[sample] += 1
     meant = {(number - 1) % run.micro_batches: number for number in wanted}
-    return numbers or {meant.get(i, i + 1) for i in there}
+    return numbers or {meant.get(i, i + 1) for i in _in_it(run, gradient)}
 
 
 def _clipped(
