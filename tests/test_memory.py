@@ -372,6 +372,8 @@ def test_checkpointing_keeps_less_and_recomputes_one_block_at_a_time():
     # kept of a block: its inputs 16, GELU's 64 and its output's mask 64, the last layer's 64
     assert peaks[False] >= 3 * 100 * (16 + 3 * 64) * 4
     assert peaks[True] < peaks[False] / 2
+    # what one block keeps while it is computed again
+    assert peaks[True] >= 100 * (16 + 3 * 64) * 4
 
 
 def tanh_peak(once):
@@ -758,6 +760,10 @@ def test_fake_parameters_on_cuda_are_stepped_as_real_ones():
             made = torch.optim.AdamW([weight], foreach=decided)
             same_kernels(made)
             assert made.param_groups[0]["foreach"] is (decided is None)
+        for other in ({"fused": True}, {"differentiable": True}):
+            made = torch.optim.AdamW([weight], **other)
+            same_kernels(made)
+            assert made.param_groups[0]["foreach"] is None
 
 
 @needs_cuda

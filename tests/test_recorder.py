@@ -2,7 +2,9 @@
 
 import copy
 import pickle
+from collections import namedtuple
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -28,7 +30,9 @@ from helpers.recorder import (
     Trace,
     ledger,
     record,
+    watch,
 )
+from helpers.recorder.outputs import tensors_in
 
 SGD = torch.optim.SGD
 
@@ -239,6 +243,84 @@ def test_a_changed_learning_rate_is_an_event():
         ((0.5,), (0.25,)),
     ]
     assert [update.learning_rates for update in trace.updates] == [(1.0,), (0.5,)]
+
+
+def test_the_learning_rate_of_a_later_group_is_looked_at_too():
+    model = TwoHeads()
+    groups = [{"params": model.a.parameters()}, {"params": model.b.parameters(), "lr": 0.5}]
+    optimizer = SGD(groups, lr=1.0)
+    with record(model) as trace:
+        model(1.0, "a").backward()
+        optimizer.step()
+        optimizer.param_groups[1]["lr"] = 0.25
+    assert trace.updates[0].learning_rates == (1.0, 0.5)
+    assert [(s.old, s.new) for s in of_kind(trace, Schedule)] == [((1.0, 0.5), (1.0, 0.25))]
+
+
+def test_a_buffer_changed_between_forwards_is_told_from_one_changed_in_them():
+    model = nn.BatchNorm1d(1)
+    with record(model) as trace:
+        model.running_mean += 5
+        model(torch.tensor([[0.0], [2.0]]))
+    changes = of_kind(trace, BufferChange)
+    assert [(change.buffers[0], change.in_forward) for change in changes] == [
+        ("running_mean", False),
+        ("running_mean", True),
+    ]
+    assert [len(change.buffers) for change in changes] == [1, 3]
+    # a tenth of the way from 5 to the batch's mean of 1
+    assert [c.after.vector[0].item() for c in changes] == pytest.approx([5.0, 4.6])
+
+
+Pair = namedtuple("Pair", ["first", "second"])
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda y: (0, y),
+        lambda y: [y],
+        lambda y: {y},
+        lambda y: {"logits": y},
+        lambda y: Pair(None, y),
+        lambda y: SimpleNamespace(y=y),
+        lambda y: ([{"deep": (y,)}],),
+    ],
+    ids=["tuple", "list", "set", "dict", "namedtuple", "object", "nested"],
+)
+def test_an_output_is_found_in_whatever_holds_it(wrap: Callable):
+    class Wrapping(Toy):
+        def forward(self, *x: float) -> object:
+            return wrap(super().forward(*x))
+
+    with record(model := Wrapping()) as trace:
+        found = [tensor for _, tensor in tensors_in(model(3.0))]
+        model(1.0)
+        found[0].backward()
+    assert [backward.forwards for backward in of_kind(trace, Backward)] == [(1,)]
+
+
+def test_hooks_of_outputs_that_are_gone_are_let_go(monkeypatch):
+    monkeypatch.setattr(watch, "OUTPUT_HOOKS", 4)
+    with record(model := Toy()) as trace:
+        for _ in range(20):
+            model(1.0)
+            assert len(trace._watch._output_hooks) <= 4
+        kept = [model(1.0) for _ in range(20)]
+        assert len(trace._watch._output_hooks) >= 20
+        sum(kept).backward()
+    assert of_kind(trace, Backward)[0].forwards == tuple(range(21, 41))
+
+
+@pytest.mark.parametrize("factor", [1 - 1e-4, 1.005, 1.00001])
+def test_a_gradient_scaled_by_a_hair_is_edited(factor: float):
+    model = Toy()
+    with record(model) as trace:
+        model(8.0).backward()
+        model.weight.grad.mul_(factor)
+        model(1.0)
+    (edit,) = of_kind(trace, Edit)
+    assert (edit.before.norm, edit.after.norm) == pytest.approx((8.0, 8 * factor), abs=1e-6)
 
 
 def test_batchnorm_statistics_change_in_the_forward():

@@ -2,37 +2,25 @@
 
 from pathlib import Path
 
-_EVERY_PANEL = "tests/subjects/test_every_panel.py"
-
-# what several subjects share, and what goes by another name than its tests
-_SHARED = {
-    "helpers/checks.py": (
-        "tests/test_samples.py",
-        "tests/test_gradients.py",
-        "tests/subjects/test_memory.py",
-    ),
-    "helpers/models.py": (
-        "tests/test_samples.py",
-        "tests/subjects/test_tokens.py",
-        "tests/subjects/test_memory.py",
-        "tests/subjects/test_equivalence.py",
-    ),
-    "helpers/figures/drawing.py": ("tests/test_figures.py", _EVERY_PANEL),
-    "helpers/figures/pictures.py": ("tests/test_figures.py", _EVERY_PANEL),
-    "helpers/figures/svg.py": ("tests/test_figures.py", _EVERY_PANEL),
-    "helpers/figures/shares.py": (
-        "tests/subjects/test_windows.py",
-        "tests/subjects/test_tokens.py",
-        _EVERY_PANEL,
-    ),
-    "helpers/panels/panel.py": (_EVERY_PANEL,),
-    "helpers/contained.py": ("tests/subjects/test_libraries.py",),
-    "helpers/subjects/library_loops.py": (
-        "tests/subjects/test_libraries.py",
-        "tests/test_recorder_libraries.py",
-    ),
-    "helpers/subjects/ranks.py": ("tests/subjects/test_launching.py",),
-    "helpers/subjects/causes.py": ("tests/subjects/test_equivalence.py",),
+# What several subjects share, and what goes by another name than its tests.
+_ROOMS = {
+    "checks": "samples gradients subjects/memory",
+    "contained": "subjects/libraries",
+    "models": "samples subjects/tokens subjects/memory subjects/equivalence",
+    "figures/causes": "subjects/causes_pictures",
+    "figures/contents": "figures",
+    "figures/drawing": "figures subjects/every_panel",
+    "figures/lines": "subjects/lines",
+    "figures/memory": "figures subjects/memory subjects/every_panel",
+    "figures/pictures": "figures subjects/every_panel",
+    "figures/roads": "subjects/roads",
+    "figures/shares": "subjects/windows subjects/tokens subjects/every_panel",
+    "figures/svg": "figures subjects/every_panel",
+    "figures/training": "figures subjects/training subjects/every_panel",
+    "panels/panel": "subjects/every_panel",
+    "subjects/causes": "subjects/equivalence",
+    "subjects/library_loops": "subjects/libraries recorder_libraries",
+    "subjects/ranks": "subjects/launching",
 }
 
 
@@ -48,17 +36,22 @@ def modules(root: Path, under: str = "helpers") -> list[str]:
 
 def room_of(module: str, root: Path) -> tuple[str, ...]:
     """The paths of the tests of the room of ``module``; LookupError where there are none."""
-    _, *folders, name = module.removesuffix(".py").split("/")
-    if module in _SHARED:
-        paths = _SHARED[module]
-    elif folders in (["subjects"], ["figures"], ["panels"]):
-        every_panel = () if folders == ["subjects"] else (_EVERY_PANEL,)
-        paths = (f"tests/subjects/test_{name}.py", *every_panel)
-    elif folders == ["exercises"]:
-        paths = (f"tests/exercises/test_{name}.py",)
+    name = module.removeprefix("helpers/").removesuffix(".py")
+    folder, _, subject = name.rpartition("/")
+    if name in _ROOMS:
+        paths = tuple(map(_path, _ROOMS[name].split()))
+    elif folder in ("subjects", "exercises"):
+        paths = (_path(name),)
+    elif folder in ("figures", "panels"):
+        paths = (_path(f"subjects/{subject}"), _path("subjects/every_panel"))
     else:
-        room = folders[0] if folders else name
-        paths = (f"tests/test_{room}.py",)
-    if not paths or not all((root / path).exists() for path in paths):
+        both = (_path(folder or subject), f"tests/{folder or subject}")
+        paths = tuple(path for path in both if (root / path).exists()) or both
+    if not all((root / path).exists() for path in paths):
         raise LookupError(f"{module} has no tests: {' '.join(paths)}; see {__name__}")
     return paths
+
+
+def _path(name: str) -> str:
+    folder, slash, subject = name.rpartition("/")
+    return f"tests/{folder}{slash}test_{subject}.py"
