@@ -31,6 +31,11 @@ _SHARED = {
         "tests/subjects/test_libraries.py",
         "tests/test_recorder_libraries.py",
     ),
+    "helpers/contained.py": ("tests/subjects/test_libraries.py",),
+    "helpers/subjects/library_loops.py": (
+        "tests/subjects/test_libraries.py",
+        "tests/test_recorder_libraries.py",
+    ),
     "helpers/subjects/causes.py": ("tests/subjects/test_equivalence.py",),
 }
 

@@ -10,6 +10,7 @@ from helpers.panels import (
     CuttingPanel,
     EquivalencePanel,
     LibrariesPanel,
+    LibrariesPanel,
     MemoryPanel,
     SteppingPanel,
     TokensPanel,
@@ -43,6 +44,7 @@ PANELS = {
     "tokens": TokensPanel,
     "equivalence": EquivalencePanel,
     "memory": MemoryPanel,
+    "libraries": LibrariesPanel,
     "libraries": LibrariesPanel,
 }
 every_panel = pytest.mark.parametrize("make", PANELS.values(), ids=PANELS)
