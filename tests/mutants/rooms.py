@@ -25,6 +25,7 @@ _SHARED = {
         "tests/subjects/test_tokens.py",
         _EVERY_PANEL,
     ),
+    "helpers/loops/contrasting.py": ("tests/exercises/test_lesson_06.py",),
     "helpers/panels/panel.py": (_EVERY_PANEL,),
     "helpers/subjects/causes.py": ("tests/subjects/test_equivalence.py",),
 }
