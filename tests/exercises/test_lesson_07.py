@@ -11,7 +11,7 @@ from helpers.gradients import flat_weights
 from helpers.loops import Setting, check_loop
 from helpers.subjects.tokens import pad, sequences
 from helpers.subjects.whole_loop import parts, restored, saved
-from tests.answering import is_right, ran, sources, verdict
+from tests.exercises.answering import is_right, ran, sources, verdict
 
 WHOLE = sources("07")["whole-loop"]
 TAKES = (

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.answering import is_right, ran, verdict
+from tests.exercises.answering import is_right, ran, verdict
 
 
 @pytest.fixture(scope="module")

@@ -5,7 +5,7 @@ import torch
 
 from helpers.models import tiny_language_model
 from helpers.subjects.tokens import count_targets, pad, sequences, token_loss
-from tests.answering import is_right, ran, verdict
+from tests.exercises.answering import is_right, ran, verdict
 
 
 @pytest.fixture(scope="module")

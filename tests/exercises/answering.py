@@ -7,7 +7,7 @@ from pathlib import Path
 
 import nbformat
 
-NOTEBOOKS = Path(__file__).parents[1] / "notebooks"
+NOTEBOOKS = Path(__file__).parents[2] / "notebooks"
 
 
 def sources(lesson: str) -> dict[str, str]:
