@@ -95,19 +95,6 @@ FAULTS = {
         "tests/subjects/test_libraries.py::"
         "test_controls_in_any_order_leave_the_libraries_panel_right",
     ),
-    "a library's rule swapped for another's": (
-        "helpers/subjects/libraries.py",
-        '    "Keras": "carried on",\n',
-        '    "Keras": "leaked",\n',
-        "tests/subjects/test_libraries.py::test_a_rule_is_what_the_library_does",
-    ),
-    "a library's row fed another's run": (
-        "helpers/panels/libraries.py",
-        "for run in runs.values()\n        ]\n        self.picture",
-        "for run in reversed(runs.values())\n        ]\n        self.picture",
-        "tests/subjects/test_libraries.py::"
-        "test_controls_in_any_order_leave_the_libraries_panel_right",
-    ),
     "activations that do not grow": (
         "helpers/subjects/memory.py",
         "    kept = shape.layers * layer\n",

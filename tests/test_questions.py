@@ -56,8 +56,6 @@ NUMBERS = {
     "09/effective-batch": 4 * 8 * 16,
     "10/reduces-in-a-window": sum(1 for _ in range(8)),
     "10/keras-schedule": 100 * 8,
-    "10/reduces-in-a-window": sum(1 for _ in range(8)),
-    "10/keras-schedule": 100 * 8,
 }
 
 

@@ -105,7 +105,6 @@ BUTTONS = {
     "EquivalencePanel": ("2", "8", "4"),
     "MemoryPanel": ("mixed", "bfloat16", "float32"),
     "LibrariesPanel": ("mended", "as it comes"),
-    "LibrariesPanel": ("mended", "as it comes"),
 }
 
 START_CLOCK = """([scope, picture]) => {

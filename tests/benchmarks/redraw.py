@@ -11,7 +11,6 @@ from helpers.panels import (
     DevicesPanel,
     EquivalencePanel,
     LibrariesPanel,
-    LibrariesPanel,
     MemoryPanel,
     SteppingPanel,
     TokensPanel,
@@ -45,7 +44,6 @@ def measure() -> Iterator[Line]:
         "EquivalencePanel, settings repeated": _through(
             EquivalencePanel().accumulation_steps, (1, 2, 4, 8)
         ),
-        "LibrariesPanel": _through(LibrariesPanel().samples, range(2, 17)),
         "LibrariesPanel": _through(LibrariesPanel().samples, range(2, 17)),
         "MemoryPanel": _through(MemoryPanel().sequence, (128, 256, 512, 1024, 2048)),
         "DevicesPanel": _through(DevicesPanel({1: [2**20] * 16}).ranks, (2, 4, 8, 16)),

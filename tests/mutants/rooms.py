@@ -6,6 +6,7 @@ from pathlib import Path
 _ROOMS = {
     "checks": "samples gradients subjects/memory",
     "contained": "subjects/libraries",
+    "loops/contrasting": "exercises/lesson_06",
     "models": "samples subjects/tokens subjects/memory subjects/equivalence",
     "figures/causes": "subjects/causes_pictures",
     "figures/contents": "figures",

@@ -680,7 +680,11 @@ def test_controls_in_any_order_leave_the_libraries_panel_right(seed):
 def test_the_panel_runs_what_it_draws(monkeypatch):
     panel = LibrariesPanel()
     panel.set(5, 1, 4)
-    assert (panel.samples.value, panel.batch_size.value, panel.accumulation_steps.value) == (5, 1, 4)
+    assert (panel.samples.value, panel.batch_size.value, panel.accumulation_steps.value) == (
+        5,
+        1,
+        4,
+    )
     assert list(panel.run_them()) == [(name, True) for name in LOOPS]
     panel.runs["Keras"] = panel.runs["Accelerate"]
     assert dict(panel.run_them())["Keras"] is False
