@@ -236,7 +236,7 @@ class _Teller:
             lengths = [len(self.reference)] * epochs
             if lengths:
                 lengths[-1] = max(p for e, p in (u.key for u in self.story.uses) if e == epochs)
-        if self.in_order:
+        if self.in_order or not self.drawn:
             unread = len(self.reference) - min(lengths, default=0)
             if len(set(lengths)) == 1 and 0 < unread < self.k:
                 lengths = [len(self.reference)] * epochs  # it leaves out a short last window
