@@ -12,7 +12,7 @@ from helpers.audit.checks import check_arguments, check_choices, check_extras
 from helpers.audit.inexact import mixtures
 from helpers.audit.judging import Judge, Judged
 from helpers.audit.objective import Loss, Objective
-from helpers.audit.order import disorder_of, number_anew
+from helpers.audit.order import disorder_of, is_shuffled, number_anew
 from helpers.audit.parts import Parts
 from helpers.audit.records import Finding, Update
 from helpers.audit.report import Report
@@ -86,7 +86,9 @@ def audit(
         _check_trained(story)
         disorder = disorder_of(story, in_order)
         if disorder:
+            shuffled = is_shuffled(story, in_order)
             number_anew(story, len(items))
+            disorder = {} if shuffled else disorder
         parts = Parts(done, objective)
         void = {use.key for use in story.uses if parts.own(use).void}
         void |= {key for key in story.lost if story.items[key].void}

@@ -1,5 +1,6 @@
 """Whether a loop uses the micro-batches that it was given, in their order and once each."""
 
+import collections
 import dataclasses
 import itertools
 
@@ -30,6 +31,13 @@ def disorder_of(story: Story, in_order: bool) -> dict[str, float]:
         "backwards of other data": len(story.strangers),
     }
     return {what: count for what, count in counts.items() if count}
+
+
+def is_shuffled(story: Story, in_order: bool) -> bool:
+    """Whether a library drew the micro-batches out of sight, each as often as the others."""
+    counts = collections.Counter(id(use.item) for use in story.uses)
+    unseen = not in_order and not story.drawn and not story.strangers
+    return unseen and len(set(counts.values())) == 1
 
 
 def number_anew(story: Story, in_an_epoch: int) -> None:

@@ -166,16 +166,18 @@ class _Teller:
                 del self.draws[number]
                 self.last = key
                 return key, item
-        if self.drawn:
-            again = [key for key, item in self.drawn.items() if any(item is f for f in fits)]
-            if again:
-                return again[-1], self.drawn[again[-1]]
         epoch, position = self.last
-        expected = self.reference[position % len(self.reference)]
+        sequence = self.sequence()
+        expected = sequence[position % len(sequence)]
         item = expected if any(expected is f for f in fits) else fits[0]
-        at = next((n for n, i in enumerate(self.reference, 1) if i is item), position + 1)
+        at = next((n for n, i in enumerate(sequence, 1) if i is item), position + 1)
         self.last = (epoch if at > position else epoch + 1, at)
         return self.last, item
+
+    def sequence(self) -> list[Item]:
+        """The micro-batches of an epoch that the loop does not draw anew."""
+        last = max((epoch for epoch, _ in self.drawn), default=0)
+        return [item for (epoch, _), item in self.drawn.items() if epoch == last] or self.reference
 
     def step(self, event: Step, place: int) -> None:
         updates = self.story.updates
@@ -228,24 +230,23 @@ class _Teller:
 
     def places(self) -> tuple[list[int], dict[Key, Item]]:
         """How many micro-batches each epoch has, and the item at each place."""
-        if self.drawn:
-            epochs = max(epoch for epoch, _ in self.drawn)
-            lengths = [max(p for e, p in self.drawn if e == n) for n in range(1, epochs + 1)]
-        else:
-            epochs = max((u.key[0] for u in self.story.uses), default=0)
-            lengths = [len(self.reference)] * epochs
-            if lengths:
-                lengths[-1] = max(p for e, p in (u.key for u in self.story.uses) if e == epochs)
-        if self.in_order:
+        drawn = max((epoch for epoch, _ in self.drawn), default=0)
+        lengths = [max(p for e, p in self.drawn if e == n) for n in range(1, drawn + 1)]
+        items, sequence = dict(self.drawn), self.sequence()
+        keys = [use.key for use in self.story.uses]
+        epochs = max((epoch for epoch, _ in keys), default=0)
+        for epoch in range(drawn + 1, epochs + 1):  # over a list of its own, or out of sight
+            last = max((p for e, p in keys if e == epoch), default=0)
+            lengths.append(last if epoch == epochs else len(sequence))
+        if self.in_order or not drawn:
             unread = len(self.reference) - min(lengths, default=0)
             if len(set(lengths)) == 1 and 0 < unread < self.k:
-                lengths = [len(self.reference)] * epochs  # it leaves out a short last window
-            return lengths, {
-                (e, p): self.reference[p - 1]
-                for e, length in enumerate(lengths, 1)
-                for p in range(1, min(length, len(self.reference)) + 1)
-            }
-        return lengths, dict(self.drawn)
+                lengths = [len(self.reference)] * len(lengths)  # it leaves out a short window
+            sequence, items = self.reference, {}
+        for epoch, length in enumerate(lengths, 1):
+            for position in range(1, min(length, len(sequence)) + 1):
+                items.setdefault((epoch, position), sequence[position - 1])
+        return lengths, items
 
 
 def story_of(run: Run, items: list[Item], objective: Objective, in_order: bool, k: int) -> Story:

@@ -119,7 +119,8 @@ def _name(
     full = [(n, g) for n, g in groups if g]
     if not full:
         return
-    if k > 1 and all(len(g) == 1 for _, g in full) and len(full) > 1:
+    alone = all(len(g) == 1 for _, g in full) and "cleared" not in story.lost.values()
+    if k > 1 and alone and len(full) > 1:
         result.add("stepped-every-micro-batch", [n for n, _ in full if n], window=k)
         return
     expected = {tuple(key for key in w if key not in void) for w in windows}

@@ -81,6 +81,16 @@ def test_equal_micro_batches_are_told_apart_by_their_order():
     assert audited(right(2, epochs=2), samples(1, 1, 1, 2, 1), 2).ok
 
 
+def test_a_list_made_once_and_used_in_every_epoch_is_right():
+    def train(model, batches):
+        mine = list(batches)
+        right(3, epochs=3)(model, mine)
+
+    assert audited(train, EIGHT, 3, optimizer_updates=9).ok
+    shuffled = DataLoader(TensorDataset(torch.randn(11, 3)), batch_size=2, shuffle=True)
+    assert training_on(shuffled, 4, once=True).ok
+
+
 class Unsized:
     """Can be iterated again and again, and has no length."""
 
@@ -105,8 +115,9 @@ def outputs_of(model, batch):
     return model(batch[0])
 
 
-def training_on(batches, k, epochs=2):
+def training_on(batches, k, epochs=2, once=False):
     def train(model, loader):
+        loader = list(loader) if once else loader
         optimizer = SGD(model.parameters(), 0.01)
         for _ in range(epochs):
             for window in windows(loader, k):
