@@ -18,10 +18,11 @@ from tests.mutants.rooms import modules
 
 Position = tuple[int, int]  # line from 1, column from 0
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-# How wide or how far apart something is drawn: a test that knew it would be the same line again.
+# How wide, how far apart or how high up something is drawn: a test that knew it would be the same
+# line again.
 LOOKS = re.compile(
     r"lw|linewidths?|ls|linestyles?|ms|mew|fontsize|alpha|(border)?pad|linespacing|dpi"
-    r"|handlelength|handletextpad|columnspacing"
+    r"|zorder|handlelength|handletextpad|columnspacing"
 )
 
 
