@@ -1,4 +1,5 @@
 import io
+import re
 import xml.etree.ElementTree as ElementTree
 
 import matplotlib
@@ -12,12 +13,14 @@ from helpers.figures import (
     Picture,
     SvgDrawing,
     Table,
+    contents,
     curves,
     number,
     paths,
     png,
     vector,
 )
+from helpers.figures.drawing import pale
 from helpers.subjects.training import loss_surface
 from tests.subjects.pictures import cut_off, overlapping, text_extents
 
@@ -257,3 +260,49 @@ def test_a_picture_shows_png_with_alt_text_then_its_table(monkeypatch, capsys):
     assert data["text/plain"] == "[two arrows]"
     assert options["metadata"]["image/png"]["alt"] == "two arrows"
     assert capsys.readouterr().out == "a  b\n1  2\n"
+
+
+def test_contents_has_a_tile_for_each_micro_batch_that_tells_what_it_counts():
+    loops = {"right": [0.5, 0.5], "keeps the last": [0, 1], "unscaled": [1, 1], "other": [0.5, 0]}
+    picture = contents(loops, fair=0.5)
+    (axes,) = picture.figure.axes
+    orange, sky = pale("#E69F00"), pale("#56B4E9")
+    tiles = {tuple(np.floor(tile.get_xy())): tile for tile in axes.patches}
+    said = {tuple(np.floor(text.get_position())): text.get_text() for text in axes.texts}
+    assert len(axes.patches) == len(axes.texts) == len(tiles) == len(said) == 8
+    for row, counts in enumerate(loops.values()):
+        for column, count in enumerate(counts):
+            tile = tiles[column, row]
+            centre = np.add(tile.get_xy(), (tile.get_width() / 2, tile.get_height() / 2))
+            assert centre == pytest.approx((column + 0.5, row + 0.5))
+            assert 0.5 < tile.get_width() == tile.get_height() < 1
+            colour = (orange, sky)[column] if count else "#ffffff"
+            assert to_hex(tile.get_facecolor()) == colour
+            assert to_hex(tile.get_edgecolor()) == ("#000000" if count == 0.5 else "#999999")
+            assert (tile.get_linewidth() > 1) == (count == 0.5)
+            assert tile.get_linestyle() == ("solid" if count else "dashed")
+            assert said[column, row] == (number(count) if count else "missing")
+    assert [label.get_text() for label in axes.get_xticklabels()] == [
+        "micro-batch 1",
+        "micro-batch 2",
+    ]
+    assert list(axes.get_xticks()) == [0.5, 1.5]
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(loops)
+    assert list(axes.get_yticks()) == [0.5, 1.5, 2.5, 3.5]
+    assert axes.get_ylim() == (4, 0)  # the first loop on top
+    assert_still_picture_is_readable(picture)
+
+
+def test_contents_tells_the_same_in_its_table_and_in_words():
+    picture = contents({"right": [0.5, 0.5], "wrong": [0, 1]}, fair=0.5)
+    assert picture.table.heading == ("loop", "micro-batch 1", "micro-batch 2")
+    assert picture.table.rows == (("right", "0.5", "0.5"), ("wrong", "0", "1"))
+    assert picture.alt == (
+        "What micro-batches 1 to 2 count in one update, 0.5 being fair: right 0.5, 0.5; wrong 0, 1."
+    )
+
+
+@pytest.mark.parametrize(("loops", "got"), [({}, "[]"), ({"a": [1], "b": [1, 1]}, "[1, 2]")])
+def test_contents_of_loops_that_do_not_match_are_refused(loops, got):
+    with pytest.raises(ValueError, match=re.escape(f"as many micro-batches, got {got}")):
+        contents(loops, 1)

@@ -26,7 +26,7 @@ class Record:
 
 
 LINE = {"lw": 1, "ms": 2}
-dict(ls=(0, (4, 2)))
+dict(ls=(0, (4, 2)), strict=True)
 
 
 def nothing(a: int | None, *, b: str | None) -> int | None:

@@ -18,10 +18,11 @@ from tests.mutants.rooms import modules
 
 Position = tuple[int, int]  # line from 1, column from 0
 EQUIVALENT = Path(__file__).with_name("equivalent.toml")
-# How wide or how far apart something is drawn: a test that knew it would be the same line again.
-LOOKS = re.compile(
+# How wide, how far apart or how high up something is drawn: a test that knew it would be the same
+# line again. And zip's strict, a check of what always holds.
+NO_FAULT = re.compile(
     r"lw|linewidths?|ls|linestyles?|ms|mew|fontsize|alpha|(border)?pad|linespacing|dpi"
-    r"|handlelength|handletextpad|columnspacing"
+    r"|zorder|handlelength|handletextpad|columnspacing|strict"
 )
 
 
@@ -111,13 +112,13 @@ def _places(source: str, operators: list[Operator]) -> dict[Position, list[tuple
 
 def _says_nothing(node: NodeOrLeaf) -> bool:
     """Whether a change is no fault: annotations, type aliases, ``@dataclass``, ``__all__``, the
-    bare ``*`` or ``/`` of a signature, and looks."""
+    bare ``*`` or ``/`` of a signature, looks and ``strict``."""
     parent, sign = node.parent, node.get_previous_sibling()
     if parent is None:
         return False
     if parent.type in ("argument", "dictorsetmaker") and sign is not None:
         name = sign.get_previous_sibling() if sign.get_code().strip() in ("=", ":") else sign
-        return LOOKS.fullmatch(name.get_code().strip("\"' \n")) is not None
+        return NO_FAULT.fullmatch(name.get_code().strip("\"' \n")) is not None
     if parent.type in ("annassign", "tfpdef"):
         return node is parent.children[1 if parent.type == "annassign" else 2]
     if parent.type == "funcdef":

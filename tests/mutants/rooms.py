@@ -53,6 +53,13 @@ def room_of(module: str, root: Path) -> tuple[str, ...]:
     return paths
 
 
+def asked(module: str, tests: tuple[str, ...]) -> tuple[str, ...]:
+    """pytest's arguments for ``tests``: of those of every panel only the ones of this subject."""
+    subject = Path(module).stem
+    one_subject = _path(f"subjects/{subject}") in tests
+    return (*tests, "-k", f"not test_every_panel or {subject}") if one_subject else tests
+
+
 def _path(name: str) -> str:
     folder, slash, subject = name.rpartition("/")
     return f"tests/{folder}{slash}test_{subject}.py"

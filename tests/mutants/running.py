@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from tests.mutants.mutating import Mutant
-from tests.mutants.rooms import room_of
+from tests.mutants.rooms import asked, room_of
 
 _PASSED, _USAGE, _NO_TESTS = 0, 4, 5  # pytest's exit codes
 _ALLOWED = (4, 20)  # times the seconds without a fault, and seconds on top; later is killed
@@ -50,7 +50,7 @@ def run(root: Path, mutants: Sequence[Mutant], workers: int = 2) -> Iterator[Res
     def result(mutant: Mutant) -> Result:
         tests, (factor, on_top) = rooms[mutant.module], _ALLOWED
         timeout = factor * sum(usual[path] for path in tests) + on_top
-        code, seconds = _run_tests(root, tests, timeout, mutant)
+        code, seconds = _run_tests(root, asked(mutant.module, tests), timeout, mutant)
         if code in (_USAGE, _NO_TESTS):
             raise RuntimeError(f"pytest could not run {' '.join(tests)}: exit code {code}")
         return Result(mutant, code != _PASSED, seconds)
