@@ -1,53 +1,33 @@
 """Each update of a loop held against the right one, and its difference named."""
 
+from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from helpers.audit import inexact, inside
+from helpers.audit.judged import Judged
 from helpers.audit.objective import Part
-from helpers.audit.parts import Parts, Sight, sight_of
+from helpers.audit.parts import Parts, factor_of, sight_of
 from helpers.audit.running import Run
 from helpers.audit.scales import (
     RIGHT,
     ROUNDING,
     SUM,
     Contribution,
+    Member,
     Setting,
     Verdict,
     has_divisor,
     times_right,
-    verdict_of,
+    verdicts_of,
 )
 from helpers.audit.uses import Key, Story, Taken, Use
 from helpers.audit.windows import Windows
 
 CLOSE = 1e-3  # how far apart two norms of gradients clipped to one length may be
 MOVING = {"stale-gradients", "weights-moved-between-updates"}  # contributions of other weights
-
-
-@dataclass(eq=False)
-class Judged:
-    """An update beside the right one."""
-
-    taken: Taken
-    expected: tuple[Key, ...]
-    sight: Sight
-    right: Tensor | None  # None where the window has no elements
-    verdict: Verdict | None = None
-    kinds: list[str] = field(default_factory=list)
-    evidence: dict[str, dict[str, float]] = field(default_factory=dict)
-    clipped_to: float | None = None
-    measured: tuple[list[Contribution], Setting] | None = None
-    unfitted: list[Contribution] = field(default_factory=list)  # where nothing fits by itself
-    factor: float | None = 1.0  # from the last backward to the step; None where it has no one
-
-    def add(self, kind: str, **evidence: float) -> None:
-        if kind not in self.kinds:
-            self.kinds.append(kind)
-        self.evidence.setdefault(kind, {}).update(evidence)
 
 
 class Judge:
@@ -75,6 +55,7 @@ class Judge:
     def judge(self) -> list[Judged]:
         for judged in self.judged:
             self._judge(judged)
+        self._choose()
         self._settle_rescaled()
         self._settle_divisors()
         self._settle_sums()
@@ -84,7 +65,7 @@ class Judge:
         sight = sight_of(taken, names, self.parts.sizes)
         expected = self.windows.expected.get(taken.number, ())
         judged = Judged(taken, expected, sight, self._right(taken, expected))
-        judged.factor = self._factor(sight, self._rounding(taken))
+        judged.factor = factor_of(sight, self._rounding(taken))
         return judged
 
     def _right(self, taken: Taken, expected: tuple[Key, ...]) -> Tensor | None:
@@ -103,16 +84,6 @@ class Judge:
 
     def _rounding(self, taken: Taken) -> float:
         return max(map(self.parts.rounding, taken.fresh), default=ROUNDING[torch.float32])
-
-    def _factor(self, sight: Sight, rounding: float) -> float | None:
-        before, after = sight.before, sight.gradient
-        length = (before @ before).item()
-        if torch.equal(before, after) or not length > 0:
-            return 1.0
-        factor = (after @ before).item() / length
-        far = (after - factor * before).norm().item()
-        # Clipping rounds each element once, so narrow gradients are off by as much.
-        return factor if far <= rounding * abs(factor) * length**0.5 else None
 
     def _clip_norm(self) -> float | None:
         """The length that gradients are clipped to, as far as the updates show one."""
@@ -184,17 +155,25 @@ class Judge:
         setting = Setting(self.k, window, used, as_planned)
         judged.measured = contributions, setting
         shrunk = 1.0 if judged.factor is None else judged.factor
-        verdict = verdict_of(
+        judged.verdicts = verdicts_of(
             contributions, setting, self._factors(judged), shrunk, rounding, self.sum_meant
         )
-        judged.verdict = verdict
-        if verdict is None:
+        if not judged.verdicts:
             judged.unfitted = contributions
-            return
-        for kind in verdict.kinds:
-            if kind not in (RIGHT, SUM):
-                judged.add(kind, **verdict.evidence)
-        self._look_at_clipping(judged, verdict)
+
+    def _choose(self) -> None:
+        """Of the faults that fit an update take those that fit the most updates."""
+        counts = Counter(
+            kind for j in self.judged for kind in {k for v in j.verdicts for k in v.kinds}
+        )
+        for judged in self.judged:
+            if judged.verdicts:
+                verdict = max(judged.verdicts, key=lambda v: min(counts[kind] for kind in v.kinds))
+                judged.verdict = verdict
+                for kind in verdict.kinds:
+                    if kind not in (RIGHT, SUM):
+                        judged.add(kind, **verdict.evidence)
+                self._look_at_clipping(judged, verdict)
 
     def _contributions(self, judged: Judged) -> list[Contribution]:
         owned = judged.sight.owned
@@ -204,7 +183,11 @@ class Judge:
         found = []
         for backward, together in uses.items():
             parts = [self.parts.own(use) for use in together]
-            full = tuple(part.on(owned) for part in parts if not part.void)
+            full = tuple(
+                Member(part.on(owned), *self._belongs(use))
+                for use, part in zip(together, parts, strict=True)
+                if not part.void
+            )
             if backward is None:
                 added = judged.sight.gradient
             else:
@@ -212,6 +195,14 @@ class Judge:
             if full and added is not None:
                 found.append(Contribution(added * owned, full))
         return found
+
+    def _belongs(self, use: Use) -> tuple[float, int]:
+        """The elements and micro-batches of the window that a use belongs to."""
+        keys = self.windows.of_key.get(use.key, (use.key,))
+        uses = [self.of_key.get(key) for key in keys]
+        parts = [self.parts.own(other) for other in uses if other]
+        full = [part for part in parts if not part.void]
+        return sum(part.weight for part in full), len(full)
 
     def _factors(self, judged: Judged) -> list[float]:
         factor = judged.factor

@@ -47,6 +47,18 @@ def _slices(sizes: Sequence[int]) -> list[slice]:
     return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
 
+def factor_of(sight: Sight, rounding: float) -> float | None:
+    """What the gradient is multiplied by after the last backward, None if not by one number."""
+    before, after = sight.before, sight.gradient
+    length = (before @ before).item()
+    if torch.equal(before, after) or not length > 0:
+        return 1.0
+    factor = (after @ before).item() / length
+    far = (after - factor * before).norm().item()
+    # Clipping rounds each element once, so narrow gradients are off by as much.
+    return factor if far <= rounding * abs(factor) * length**0.5 else None
+
+
 class Parts:
     """The objective's part of each micro-batch, worked out once for each state it is asked at."""
 

@@ -23,11 +23,20 @@ ROUNDING = {
 
 
 @dataclass(frozen=True)
+class Member:
+    """A micro-batch's part, and what the window holds that it belongs to."""
+
+    part: Part
+    elements: float  # or the sum of their weights
+    micro_batches: int
+
+
+@dataclass(frozen=True)
 class Contribution:
     """What one backward added to ``.grad``, and the micro-batches that it came from."""
 
     added: Tensor
-    parts: tuple[Part, ...]
+    members: tuple[Member, ...]
 
 
 @dataclass(frozen=True)
@@ -54,18 +63,20 @@ class Hypothesis:
     """What each micro-batch's sum of losses would be multiplied by, if these were the faults."""
 
     kinds: tuple[str, ...]
-    share: Callable[[Part], float]
+    share: Callable[[Member], float]
 
 
-def verdict_of(
+def verdicts_of(
     contributions: Sequence[Contribution],
     setting: Setting,
     factors: Sequence[float],
     shrunk: float,
     rounding: float,
     sum_meant: bool,
-) -> Verdict | None:
-    """The first hypothesis that gives each contribution, times one of the factors; None if none.
+) -> list[Verdict]:
+    """All hypotheses that give each contribution, times one of the factors; the likeliest first.
+
+    Where one is that nothing is wrong, it is the only one.
 
     Args:
         contributions: those that are finite, of micro-batches that have something to give.
@@ -76,33 +87,44 @@ def verdict_of(
         sum_meant: whether the update is meant to be the sum of the losses, not their mean.
     """
     hypotheses = list(_hypotheses(setting, sum_meant))
-    for wanted in (True, False):
-        for factor in factors:
-            for hypothesis in hypotheses:
-                is_right = hypothesis.kinds == (RIGHT,)
-                if is_right == wanted and _fits(hypothesis, contributions, factor, rounding):
-                    return Verdict(hypothesis.kinds, factor, _numbers(hypothesis, setting))
-    return (
-        _scaled_and_clipped(contributions, hypotheses, setting, shrunk, rounding)
-        or _scale_changed(contributions, hypotheses[0], rounding)
+    found = [
+        Verdict(hypothesis.kinds, factor, _numbers(hypothesis, contributions))
+        for factor in factors
+        for hypothesis in hypotheses
+        if _fits(hypothesis, contributions, factor, rounding)
+    ]
+    rights = [verdict for verdict in found if verdict.kinds == (RIGHT,)]
+    if found:
+        return rights[:1] or found
+    other = (
+        _scaled_and_clipped(contributions, hypotheses, shrunk, rounding)
+        or _scale_changed(contributions, hypotheses[0], shrunk, rounding)
         or _any_divisor(contributions, setting, factors, rounding)
     )
+    return [other] if other else []
 
 
 def _hypotheses(setting: Setting, sum_meant: bool) -> Iterator[Hypothesis]:
     k = setting.k
     full = [p for p in setting.used if not p.void]
     window = [p for p in setting.window if not p.void] or full
-    m, every = len(full), max(len(setting.used), len(setting.window))
+    m, counts = len(full), {len(full)} if setting.as_planned else {len(window), k}
+    void = max(sum(p.void for p in setting.used), sum(p.void for p in setting.window))
     weight, planned = sum(p.weight for p in full), sum(p.weight for p in window)
     equal = _all_equal([p.weight for p in (*full, *window)])
     uneven = () if equal else ("mean-of-means",)
 
-    def by_sum(divisor: float) -> Callable[[Part], float]:
-        return lambda part: 1 / divisor
+    def by_sum(divisor: float) -> Callable[[Member], float]:
+        return lambda member: 1 / divisor
 
-    def by_mean(divisor: float) -> Callable[[Part], float]:
-        return lambda part: 1 / (part.weight * divisor)
+    def by_mean(divisor: float) -> Callable[[Member], float]:
+        return lambda member: 1 / (member.part.weight * divisor)
+
+    def by_own_sum(times: float) -> Callable[[Member], float]:
+        return lambda member: 1 / (member.elements * times)
+
+    def by_own_mean(times: float) -> Callable[[Member], float]:
+        return lambda member: 1 / (member.part.weight * member.micro_batches * times)
 
     if sum_meant:
         yield Hypothesis((RIGHT,), by_sum(1))
@@ -110,26 +132,30 @@ def _hypotheses(setting: Setting, sum_meant: bool) -> Iterator[Hypothesis]:
         return
     yield Hypothesis((RIGHT,), by_sum(weight))
     if not setting.as_planned:
-        # Its micro-batches are the wrong ones: the divisor is that of the window it should be.
+        # Its micro-batches are the wrong ones: each has the divisor of a window it should be in.
         yield Hypothesis((RIGHT,), by_sum(planned))
+        yield Hypothesis((RIGHT,), by_own_sum(1))
         if equal:
             yield Hypothesis((RIGHT,), by_mean(k))
             yield Hypothesis((RIGHT,), by_mean(len(window)))
-    if every != m:
-        yield Hypothesis(("nan-micro-batch",), by_sum(weight * every / m))
-        yield Hypothesis(("nan-micro-batch", *uneven), by_mean(every))
+    if void:
+        yield Hypothesis(("nan-micro-batch",), by_sum(weight * (m + void) / m))
+        yield Hypothesis(("nan-micro-batch", *uneven), by_mean(m + void))
     if m < k and setting.as_planned:
         yield Hypothesis(("short-window-divided-by-k",), by_sum(weight * k / m))
         yield Hypothesis(("short-window-divided-by-k", *uneven), by_mean(k))
     if uneven:
-        for divisor in (m, len(window), k):
+        for divisor in sorted(counts - {1}):
             yield Hypothesis(uneven, by_mean(divisor))
+        yield Hypothesis(uneven, by_own_mean(1))
     if k > 1:
         yield Hypothesis(("loss-not-divided",), by_mean(1))
-        for again in (k, m) if m > 1 else (k,):
-            yield Hypothesis(("divided-twice",), by_sum(weight * again))
-            for divisor in (m, k):
+        for again in sorted({*counts, k} - {1}):
+            yield Hypothesis(("divided-twice",), by_sum(planned * again))
+            yield Hypothesis(("divided-twice",), by_own_sum(again))
+            for divisor in {*counts, k}:
                 yield Hypothesis(("divided-twice", *uneven), by_mean(divisor * again))
+            yield Hypothesis(("divided-twice", *uneven), by_own_mean(again))
     yield Hypothesis((SUM,), by_sum(1))
     if k > 1:
         yield Hypothesis(("wrong-divisor",), by_sum(k))
@@ -147,25 +173,22 @@ def _fits(
 
 
 def _predicted(hypothesis: Hypothesis, contribution: Contribution) -> Tensor:
-    return sum(part.gradient * hypothesis.share(part) for part in contribution.parts)
+    return sum(m.part.gradient * hypothesis.share(m) for m in contribution.members)
 
 
-def _numbers(hypothesis: Hypothesis, setting: Setting) -> dict[str, float]:
-    """The shares that the micro-batches have, beside the right ones."""
-    full = [p for p in setting.used if not p.void]
-    weight = sum(p.weight for p in full)
-    first, last = full[0], full[-1]
+def _numbers(hypothesis: Hypothesis, contributions: Sequence[Contribution]) -> dict[str, float]:
+    """What the micro-batches' sums of losses are divided by, beside the number of elements."""
+    members = [member for contribution in contributions for member in contribution.members]
     return {
-        "elements": weight,
-        "divided by, first micro-batch": 1 / hypothesis.share(first),
-        "divided by, last micro-batch": 1 / hypothesis.share(last),
+        "elements": sum(member.part.weight for member in members),
+        "divided by, first micro-batch": 1 / hypothesis.share(members[0]),
+        "divided by, last micro-batch": 1 / hypothesis.share(members[-1]),
     }
 
 
 def _scaled_and_clipped(
     contributions: Sequence[Contribution],
     hypotheses: Sequence[Hypothesis],
-    setting: Setting,
     shrunk: float,
     rounding: float,
 ) -> Verdict | None:
@@ -177,14 +200,14 @@ def _scaled_and_clipped(
         if scale is None or not _is_power_of_two(scale) or scale < 1.5:
             continue
         if scale * shrunk <= 1 + rounding and _fits(hypothesis, contributions, 1 / scale, rounding):
-            return Verdict(hypothesis.kinds, 1 / scale, _numbers(hypothesis, setting))
+            return Verdict(hypothesis.kinds, 1 / scale, _numbers(hypothesis, contributions))
     return None
 
 
 def _scale_changed(
-    contributions: Sequence[Contribution], right: Hypothesis, rounding: float
+    contributions: Sequence[Contribution], right: Hypothesis, shrunk: float, rounding: float
 ) -> Verdict | None:
-    """Whether each contribution is right but for a power of two of its own."""
+    """Whether each contribution is right but for a scale of its own; the last is taken out."""
     scales = []
     for contribution in contributions:
         predicted = _predicted(right, contribution)
@@ -193,6 +216,8 @@ def _scale_changed(
             return None
         scales.append(scale)
     if len({round(math.log2(scale)) for scale in scales}) < 2:
+        return None
+    if shrunk == 1 or shrunk * scales[-1] > 1 + rounding:
         return None
     evidence = {"first scale": scales[0], "last scale": scales[-1]}
     return Verdict(("scaler-inside-window",), 1 / scales[-1], evidence)
@@ -207,7 +232,7 @@ def _any_divisor(
     """Whether one divisor, whichever it be, gives all contributions."""
     if sum(int((c.added != 0).sum()) for c in contributions) < 2:
         return None  # one number is always a multiple of another
-    whole = Hypothesis(("wrong-divisor",), lambda part: 1.0)
+    whole = Hypothesis(("wrong-divisor",), lambda member: 1.0)
     seen = torch.cat([c.added for c in contributions])
     sums = torch.cat([_predicted(whole, c) for c in contributions])
     scale = _ratio(seen, sums, rounding)
@@ -232,7 +257,7 @@ def has_divisor(
     divisor: float, contributions: Sequence[Contribution], factor: float, rounding: float
 ) -> bool:
     """Whether all contributions are the sums of losses over this divisor."""
-    hypothesis = Hypothesis(("wrong-divisor",), lambda part: 1 / divisor)
+    hypothesis = Hypothesis(("wrong-divisor",), lambda member: 1 / divisor)
     return _fits(hypothesis, contributions, factor, rounding)
 
 

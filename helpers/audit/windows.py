@@ -19,6 +19,7 @@ class Windows:
     kinds: dict[str, list[int]] = field(default_factory=dict)  # fault to its updates
     evidence: dict[str, dict[str, float]] = field(default_factory=dict)
     choices: list[str] = field(default_factory=list)
+    of_key: dict[Key, Window] = field(default_factory=dict)  # where each micro-batch belongs
 
     def add(self, kind: str, updates: Iterable[int] = (), **evidence: float) -> None:
         self.kinds.setdefault(kind, []).extend(updates)
@@ -53,7 +54,7 @@ def windows_of(story: Story, void: set[Key], k: int, last_window: str | None) ->
         windows = _chunks(_epochs(story.items), k)
         result = Windows({})
         _name(result, story, void, groups, windows, k)
-    of_key = {key: window for window in windows for key in window}
+    result.of_key = of_key = {key: window for window in windows for key in window}
     for number, group in groups:
         if number:
             result.expected[number] = of_key.get(group[-1], ()) if group else ()

@@ -65,7 +65,7 @@ def training(k, epochs, policy, optimizer, reduction="mean", max_norm=None, resc
     return train
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     sizes=st.lists(st.integers(2, 6), min_size=2, max_size=9),
     k=st.integers(1, 5),

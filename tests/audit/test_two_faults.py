@@ -60,7 +60,7 @@ def looping(windows, scale, k, backwards, decay):
     return train
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     sizes=st.lists(st.integers(2, 6), min_size=4, max_size=9),
     k=st.integers(2, 4),
