@@ -164,9 +164,10 @@ def graphs(run: Run, story: Story) -> list[Finding]:
     """Whether the graph of a micro-batch outlives the next one."""
     uses = [use for use in story.uses if use.forwards]
     kept: dict[int, int] = {}
-    for n, use in enumerate(uses):
-        old = {f for earlier in uses[: max(0, n - 1)] for f in earlier.forwards}
-        alive = old.intersection(run.forwards[use.forwards[0]].alive)
+    forwards = {f for use in uses for f in use.forwards}
+    for before, use in itertools.pairwise(uses):
+        alive = [f for f in run.forwards[use.forwards[0]].alive if f < before.forwards[0]]
+        alive = forwards.intersection(alive)
         if alive:
             update = next((t.number for t in story.updates if use in t.fresh), 0)
             kept[update] = max(kept.get(update, 0), len(alive))

@@ -49,6 +49,7 @@ class Judge:
         self.reduction, self.max_norm, self.run, self.void = reduction, max_norm, run, void
         self.sum_meant = reduction == "sum"
         self.of_key = {use.key: use for use in story.uses}
+        self.sums: dict[tuple[Key, ...], tuple[float, int]] = {}  # of each window
         self.judged = [self._seen(taken, names) for taken in story.updates]
         self.clips = self._clip_norm()
 
@@ -199,10 +200,12 @@ class Judge:
     def _belongs(self, use: Use) -> tuple[float, int]:
         """The elements and micro-batches of the window that a use belongs to."""
         keys = self.windows.of_key.get(use.key, (use.key,))
-        uses = [self.of_key.get(key) for key in keys]
-        parts = [self.parts.own(other) for other in uses if other]
-        full = [part for part in parts if not part.void]
-        return sum(part.weight for part in full), len(full)
+        if keys not in self.sums:
+            uses = [self.of_key.get(key) for key in keys]
+            parts = [self.parts.own(other) for other in uses if other]
+            full = [part for part in parts if not part.void]
+            self.sums[keys] = sum(part.weight for part in full), len(full)
+        return self.sums[keys]
 
     def _factors(self, judged: Judged) -> list[float]:
         factor = judged.factor

@@ -1,6 +1,6 @@
 """Measure everything, or what is named, and print one table.
 
-python -m tests.benchmarks [redraw loop recorder memory notebooks lab]
+python -m tests.benchmarks [redraw loop recorder audit memory notebooks lab]
 
 A bench is a module here with a function ``measure()`` that yields :class:`Line` after line. To add
 one, write the module and add it to ``BENCHES``.
@@ -8,13 +8,14 @@ one, write the module and add it to ``BENCHES``.
 
 import sys
 
-from tests.benchmarks import lab, loop, memory, notebooks, recorder, redraw
+from tests.benchmarks import audit, lab, loop, memory, notebooks, recorder, redraw
 from tests.benchmarks.table import HEADING
 
 BENCHES = {
     "redraw": redraw,
     "loop": loop,
     "recorder": recorder,
+    "audit": audit,
     "memory": memory,
     "notebooks": notebooks,
     "lab": lab,
