@@ -14,7 +14,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn import functional as F
 
 from helpers import memory
-from helpers.memory.measuring import in_words
+from helpers.memory.tally import in_words
 from helpers.models import transformer_layer
 from tests.benchmarks.table import Line
 
