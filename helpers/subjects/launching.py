@@ -29,7 +29,6 @@ HEADER = """\
 import json
 import os
 from contextlib import nullcontext
-from datetime import timedelta
 from pathlib import Path
 
 import torch
@@ -51,7 +50,7 @@ if __name__ == "__main__":
     device = torch.device("cuda", rank) if gpus else torch.device("cpu")
     if gpus:
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if gpus else "gloo", timeout=timedelta(seconds=30))
+    dist.init_process_group("nccl" if gpus else "gloo")
     result = {call}
     Path(f"rank{{rank}}.json").write_text(json.dumps(result))
     dist.destroy_process_group()
@@ -81,7 +80,7 @@ def torchrun(
     main: Callable,
     *functions: Callable,
     ranks: int = 2,
-    limit: float = 180,
+    limit: float = 300,
     port: int | None = None,
     cpu: bool = False,
 ) -> list:
@@ -105,7 +104,7 @@ def torchrun(
 
 
 def run_script(
-    text: str, ranks: int = 2, limit: float = 180, port: int | None = None, cpu: bool = False
+    text: str, ranks: int = 2, limit: float = 300, port: int | None = None, cpu: bool = False
 ) -> list:
     """What the ranks of a script left in their files ``rank0.json``, ``rank1.json`` and so on."""
     _check(ranks, limit, port)
@@ -274,8 +273,10 @@ def _cause(errors: str, logs: Path) -> str:
     told = {rank: _log(logs, rank, "stderr") for rank in codes}
     if killed:
         number = -codes[killed[0]]
-        name = signal.Signals(number).name
-        return f"rank {killed[0]} was killed ({name}). The other ranks were stopped."
+        cause = signal.Signals(number).name
+        if last := _last_error(told[killed[0]]):
+            cause += f", after: {last}"
+        return f"rank {killed[0]} was killed ({cause}). The other ranks were stopped."
     if not codes:
         return f"torchrun failed: {_last_error(errors)}"
     first = min(codes, key=lambda rank: (_of_a_lost_peer(told[rank]), rank))
