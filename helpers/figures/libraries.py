@@ -30,8 +30,9 @@ class LibraryRow:
 class LibrariesPicture(MovingPicture):
     """A row of bars for the right run and for each library's: how much each sample counts.
 
-    A bar is a micro-batch, as wide as it has samples. Bars of one update have one colour, a dashed line in each row is the fair weight of 1, a
-    triangle stands after each optimizer step, a cross at each sample that no update uses.
+    A bar is a micro-batch, as wide as it has samples. Bars of one update have one colour, a dashed
+    line in each row is the fair weight of 1, a triangle stands after each optimizer step, a cross
+    at each sample that no update uses.
 
     Args:
         names: of the rows, from the top.
