@@ -7,6 +7,7 @@ import inspect
 import re
 from importlib import import_module
 from importlib.metadata import version
+from pathlib import Path
 
 import nbformat
 import pytest
@@ -16,9 +17,8 @@ from helpers.contained import contained
 from helpers.recorder import record
 from helpers.subjects.libraries import measure
 from helpers.subjects.library_loops import LinearLoss, Settings, one_by_one, with_trainer
-from tests.answering import NOTEBOOKS
 
-LESSON = NOTEBOOKS / "10_the_same_batch_in_every_library.ipynb"
+LESSON = Path(__file__).parents[1] / "notebooks" / "10_the_same_batch_in_every_library.ipynb"
 TENS = one_by_one([1, 10, 100, 1000, 10000])
 
 

@@ -1,5 +1,6 @@
 """How much each sample counts in its update, in every library."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +22,7 @@ class LibraryRow:
 
     shares: Sequence[float]  # for each sample drawn its weight, 1 is fair
     owners: Sequence[int | None]  # the number of its update, or None
+    batch_ends: Sequence[int]  # after how many samples a micro-batch ends
     step_ends: Sequence[int]  # after how many samples the optimizer steps
     verdict: str
 
@@ -28,8 +30,9 @@ class LibraryRow:
 class LibrariesPicture(MovingPicture):
     """A row of bars for the right run and for each library's: how much each sample counts.
 
-    Bars of one update have one colour, a dashed line in each row is the fair weight of 1, a
-    triangle stands after each optimizer step, a cross at each sample that no update uses.
+    A bar is a micro-batch, as wide as it has samples. Bars of one update have one colour, a dashed
+    line in each row is the fair weight of 1, a triangle stands after each optimizer step, a cross
+    at each sample that no update uses.
 
     Args:
         names: of the rows, from the top.
@@ -86,12 +89,12 @@ class LibrariesPicture(MovingPicture):
         self.axes.set(xlim=(0, width), xticks=range(0, width + 1, width // 4))
         bars, colours, steps, unused = [], [], [], []
         for floor, row, verdict in zip(floors, rows, self.verdicts, strict=True):
-            for at, (share, owner) in enumerate(zip(row.shares, row.owners, strict=True)):
-                top = floor + share * scale
-                if owner is None:
-                    unused.append((at + 0.5, floor + 0.12))
-                bars.append([(at, floor), (at, top), (at + 1, top), (at + 1, floor)])
+            for start, end in itertools.pairwise((0, *row.batch_ends)):
+                top, owner = floor + row.shares[start] * scale, row.owners[start]
+                bars.append([(start, floor), (start, top), (end, top), (end, floor)])
                 colours.append(UNUSED if owner is None else pale(MICRO_BATCH_COLOURS[owner % 4]))
+                if owner is None:
+                    unused += [(at + 0.5, floor + 0.12) for at in range(start, end)]
             steps += [(end, floor + 0.92) for end in row.step_ends]
             verdict.set_text(row.verdict)
         self.bars.set_verts(bars)

@@ -49,7 +49,13 @@ class LibrariesPanel(Panel):
         self.runs = {name: expected(name, *self._numbers, self.way.value) for name in LOOPS}
         runs = {RIGHT: self.right, **self.runs}
         rows = [
-            LibraryRow(run.shares(), run.owners(), run.step_ends(), _verdict(run, self.right))
+            LibraryRow(
+                run.shares(),
+                run.owners(),
+                run.batch_ends(),
+                run.step_ends(),
+                _verdict(run, self.right),
+            )
             for run in runs.values()
         ]
         self.picture.update(rows, self.right.epoch_ends())

@@ -95,7 +95,6 @@ SteppingPanel({"loop": loop}, (1, 2, 4, 8, 16) * 8, accumulation_steps=4)""",
     "from helpers.panels import EquivalencePanel\nEquivalencePanel()",
     "from helpers.panels import MemoryPanel\nMemoryPanel()",
     "from helpers.panels import LibrariesPanel\nLibrariesPanel()",
-    "from helpers.panels import LibrariesPanel\nLibrariesPanel()",
 )
 # The panels of the second race, in the order of their cells, and what is pressed.
 BUTTONS = {

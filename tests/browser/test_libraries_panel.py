@@ -22,12 +22,12 @@ def test_every_library_follows_by_mouse_and_keyboard(lesson_10):
     panel.get_by_role("button", name="mended").click()
     right = "as the right ones: plain PyTorch, Accelerate, Lightning, Transformers"
     expect(panel).to_contain_text(right)
-    expect(panel.locator("#PolyCollection_1 path")).to_have_count(6 * 14)
+    expect(panel.locator("#PolyCollection_1 path")).to_have_count(6 * 8)
     slider = panel.get_by_role("slider").first
     slider.focus()
     slider.press("ArrowRight")  # eight samples in twos: windows of three and of one
-    expect(panel.locator("#PolyCollection_1 path")).to_have_count(6 * 16)
-    panel.get_by_role("button", name="4", exact=True).first.click()  # in fours: two, k = 3
+    panel.get_by_role("button", name="4", exact=True).first.click()  # in fours
+    expect(panel.locator("#PolyCollection_1 path")).to_have_count(6 * 4)
     panel.get_by_role("button", name="2", exact=True).last.click()  # k = 2
     expect(panel).to_contain_text(f"{right}, Keras")
     panel.get_by_role("button", name="as it comes").focus()

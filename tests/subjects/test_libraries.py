@@ -341,16 +341,19 @@ def assert_libraries_panel_is_right(panel):
     assert 0.15 < scale < 0.6
     bars = [path.vertices for path in picture.bars.get_paths()]
     colours, steps, unused = picture.bars.get_facecolor(), [], []
+    size, half = panel.batch_size.value, panel.samples.value
+    starts = [epoch * half + at for epoch in range(2) for at in range(0, half, size)]
+    batch_ends = [*starts[1:], drawn]
     for row, (name, (shares, owners, ends)) in enumerate(runs.items()):
         floor = 5 - row
         assert floor < ticks[name] < floor + 1
-        mine = slice(row * drawn, (row + 1) * drawn)
-        for at, (bar, colour) in enumerate(zip(bars[mine], colours[mine], strict=True)):
+        mine = slice(row * len(batch_ends), (row + 1) * len(batch_ends))
+        for at, end, bar, colour in zip(starts, batch_ends, bars[mine], colours[mine], strict=True):
             (x0, y0), (x1, y1), (x2, y2), (x3, y3) = bar[:4]
-            assert (x0, x1, x2, x3, y0, y3) == (at, at, at + 1, at + 1, floor, floor)
+            assert (x0, x1, x2, x3, y0, y3) == (at, at, end, end, floor, floor)
             if owners[at] is None:
                 assert colour[:3].tolist() == [1, 1, 1]
-                unused.append((at + 0.5, floor))
+                unused += [(place + 0.5, floor) for place in range(at, end)]
             else:
                 assert y1 == y2 == pytest.approx(floor + scale * float(shares[at]))
                 full = to_rgb(OKABE_ITO[owners[at] % 4])
@@ -360,7 +363,7 @@ def assert_libraries_panel_is_right(panel):
         assert picture.verdicts[row].get_text() == said(runs[name], runs["right"])
         _, at = axes.transAxes.transform(picture.verdicts[row].get_position())
         assert at == pytest.approx(axes.transData.transform((0, ticks[name]))[1])
-    assert len(bars) == 6 * drawn
+    assert len(bars) == 6 * len(batch_ends)
     for line, points, marker in ((picture.steps, steps, "v"), (picture.unused, unused, "x")):
         assert [(x, int(y)) for x, y in line.get_xydata().tolist()] == points
         assert line.get_marker() == marker
