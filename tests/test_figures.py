@@ -22,7 +22,7 @@ from helpers.figures import (
 )
 from helpers.figures.drawing import pale
 from helpers.subjects.training import loss_surface
-from tests.subjects.pictures import cut_off, overlapping, text_extents
+from tests.subjects.pictures import cut_off, misplaced_axes, overlapping, text_extents
 
 GRADIENTS = [(4, -2), (6, 2), (6, -6), (-4, -2), (-16, -4), (-4, -4), (16, -8), (0, -4)]
 LOSSES = [1, 1, 9, 1, 4, 4, 16, 4]
@@ -144,7 +144,7 @@ LOOKS = {  # colour, dash, marker
 
 def assert_still_picture_is_readable(picture):
     extents = text_extents(picture)
-    assert [*cut_off(picture, extents), *overlapping(extents)] == []
+    assert [*cut_off(picture, extents), *overlapping(extents), *misplaced_axes(picture)] == []
     for axes in picture.figure.axes:
         limits = np.transpose([axes.get_xlim(), axes.get_ylim()])
         for line in axes.lines:

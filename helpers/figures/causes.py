@@ -37,8 +37,9 @@ def on_a_line(title: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> Pict
         rows: for each line's name the micro-batches, each with a number for each of its samples.
     """
     with matplotlib.rc_context(STYLE):
-        figure = new_figure(9, 0.75 + 0.62 * len(rows))
-        axes = figure.add_axes([0.19, 0.62 / (0.75 + 0.62 * len(rows)), 0.79, 0.7])
+        high = 0.75 + 0.62 * len(rows)  # inches, 0.62 of them below the axes
+        figure = new_figure(9, high)
+        axes = figure.add_axes([0.19, 0.62 / high, 0.79, 1 - 0.7 / high])
         for height, (name, batches) in enumerate(reversed(rows.items())):
             axes.axhline(height, color="#cccccc", lw=1, zorder=0)
             for i, values in enumerate(batches):
@@ -190,8 +191,9 @@ def calendar(title: str, happens: Mapping[str, Sequence[int]], ends: Sequence[in
         ends: the last micro-batch of each window, from 1; the last of all last.
     """
     with matplotlib.rc_context(STYLE):
-        figure = new_figure(9, 0.8 + 0.27 * len(happens))
-        axes = figure.add_axes([0.13, 0.5 / (0.8 + 0.27 * len(happens)), 0.85, 0.78])
+        high = 0.8 + 0.27 * len(happens)  # inches, 0.5 of them below the axes
+        figure = new_figure(9, high)
+        axes = figure.add_axes([0.13, 0.5 / high, 0.85, 1 - 0.6 / high])
         for height, (_, when) in enumerate(reversed(happens.items())):
             owner = [sum(end < place for end in ends) for place in when]
             colours = [MICRO_BATCH_COLOURS[i % 4] for i in owner]

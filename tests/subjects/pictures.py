@@ -31,6 +31,7 @@ def complaints(picture: MovingPicture) -> list[str]:
     return [
         *cut_off(picture, extents),
         *overlapping(extents),
+        *misplaced_axes(picture),
         *outside_their_axes(picture),
         *without_a_name(picture, [text for text, _ in extents]),
     ]
@@ -77,6 +78,22 @@ def overlapping(extents: list[tuple[str, Bbox]]) -> Iterator[str]:
         shared = Bbox.intersection(box, second)
         if shared is not None and min(shared.width, shared.height) > PIXEL:
             yield f"{one!r} lies on {other!r}"
+
+
+def misplaced_axes(picture: MovingPicture) -> Iterator[str]:
+    """Charts that reach beyond the page or over each other."""
+    page = picture.figure.bbox.padded(PIXEL)
+    charts = picture.figure.axes
+    for i, chart in enumerate(charts):
+        (x0, y0), (x1, y1) = chart.bbox.get_points()
+        if not (page.contains(x0, y0) and page.contains(x1, y1)):
+            yield f"chart {i + 1} reaches beyond the page"
+        if chart.bbox.width < 20 or chart.bbox.height < 20:
+            yield f"chart {i + 1} is too small to be seen"
+    for (i, one), (j, other) in itertools.combinations(enumerate(charts, start=1), 2):
+        shared = Bbox.intersection(one.bbox, other.bbox)
+        if shared is not None and min(shared.width, shared.height) > PIXEL:
+            yield f"chart {i} lies on chart {j}"
 
 
 def outside_their_axes(picture: MovingPicture) -> Iterator[str]:

@@ -8,7 +8,7 @@ from matplotlib.colors import to_hex
 
 from helpers.figures import against, calendar, cloud, comparisons, on_a_line, walks
 from helpers.figures.causes import compared
-from tests.subjects.pictures import overlapping, text_extents
+from tests.subjects.pictures import misplaced_axes, overlapping, text_extents
 
 ORANGE, SKY, VERMILION, GREEN = "#e69f00", "#56b4e9", "#d55e00", "#009e73"
 
@@ -30,7 +30,7 @@ def drawn():
 def test_every_text_has_room_and_the_alt_text_has_numbers(name):
     picture = drawn()[name]
     extents = text_extents(picture)
-    assert list(overlapping(extents)) == []
+    assert [*overlapping(extents), *misplaced_axes(picture)] == []
     assert all(picture.figure.bbox.contains(box.x0, box.y0) for _, box in extents)
     assert any(letter.isdigit() for letter in picture.alt)
     assert len(picture.alt) >= 20

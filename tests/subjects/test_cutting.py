@@ -313,3 +313,21 @@ def test_unscaled_only_four_equal_pieces_reach_4_and_minus_14():
         ):
             reached.append(panel.cut.sizes)
     assert reached == [(2, 2, 2, 2)]
+
+
+def test_each_toggle_stands_above_the_gap_that_it_cuts():
+    panel = CuttingPanel()
+    tiles = [path.get_extents() for path in panel.picture.tiles.get_paths()]
+    to_pixels = panel.picture.tiles.axes.transData.transform
+    dots = panel.picture.figure.dpi
+    between = [
+        (to_pixels((left.x1, 0))[0] + to_pixels((right.x0, 0))[0]) / 2 * 96 / dots
+        for left, right in itertools.pairwise(tiles)
+    ]
+    reached, centres = 0.0, []
+    for gap in panel.gaps:
+        width = float(gap.layout.width.removesuffix("px"))
+        _, _, _, margin = gap.layout.margin.split()
+        centres.append(reached + float(margin.removesuffix("px")) + width / 2)
+        reached = centres[-1] + width / 2
+    assert centres == pytest.approx(between, abs=0.5)

@@ -33,6 +33,9 @@ FAULTS = {
     "text on text": (lambda p: p.text.set_y(0.12), "'a text' lies on 'another'"),
     "point beyond the axes": (lambda p: p.point.set_data([1.1], [0.5]), "beyond its axes"),
     "limits before the point": (lambda p: p.axes.set_ylim(0, 0.4), "beyond its axes"),
+    "chart beyond the page": (lambda p: p.axes.set_position([0.2, 0.2, 0.9, 0.7]), "the page"),
+    "chart too flat": (lambda p: p.axes.set_position([0.2, 0.2, 0.7, 0.01]), "is too small"),
+    "chart on chart": (lambda p: p.figure.add_axes([0.5, 0.5, 0.2, 0.2]), "lies on chart 2"),
     "no label": (lambda p: p.point.set_label("_hidden"), "has no label"),
     "label not shown": (lambda p: p.point.set_label("predicted"), "'predicted' is nowhere"),
 }

@@ -212,6 +212,12 @@ def least_squares():
     return weight, my - weight * mx
 
 
+def test_a_surface_has_two_points_a_side_at_least():
+    assert loss_surface(points=2).weights == (-1, 2.4)
+    with pytest.raises(ValueError, match="points must be"):
+        loss_surface(points=1)
+
+
 def test_the_surface_is_the_mean_loss_at_every_point_of_the_map():
     surface = loss_surface(points=5)
     assert surface.weights == pytest.approx([LEFT + i * (RIGHT - LEFT) / 4 for i in range(5)])
