@@ -181,8 +181,8 @@ def _numbers(hypothesis: Hypothesis, contributions: Sequence[Contribution]) -> d
     members = [member for contribution in contributions for member in contribution.members]
     return {
         "elements": sum(member.part.weight for member in members),
-        "divided by, first micro-batch": 1 / hypothesis.share(members[0]),
-        "divided by, last micro-batch": 1 / hypothesis.share(members[-1]),
+        "first micro-batch divided by": 1 / hypothesis.share(members[0]),
+        "last micro-batch divided by": 1 / hypothesis.share(members[-1]),
     }
 
 
