@@ -8,7 +8,7 @@ _ROOMS = {
     "contained": "subjects/libraries",
     "loops/contrasting": "exercises/lesson_06",
     "models": "samples subjects/tokens subjects/memory subjects/equivalence",
-    "figures/causes": "subjects/causes_pictures",
+    "figures/causes": "subjects/causes",
     "figures/contents": "figures",
     "figures/drawing": "figures subjects/every_panel",
     "figures/lines": "subjects/lines",
