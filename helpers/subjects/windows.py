@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from helpers import checks
 
 POLICIES = {
-    "true mean": "step on the short window, every sample weighted alike",
+    "true mean": "step on the short window, with the mean over its own samples",
     "divided by k": "step on the short window, its losses divided by k all the same",
     "dropped": "no step on the short window, its gradients thrown away",
     "carried on": "count on into the next epoch, so that every window is full",
