@@ -250,7 +250,8 @@ def test_a_rank_that_lost_its_peer_is_not_the_cause(tmp_path):
     told = "rank 1 died: KeyError: 'x'. The other ranks were stopped."
     assert launching._cause(errors, tmp_path) == told
     stopped = errors.replace(": 1 (pid", ": -15 (pid")
-    assert launching._cause(stopped, tmp_path).startswith("rank 0 was killed (SIGTERM)")
+    told = "rank 0 was killed (SIGTERM, after: RuntimeError"
+    assert launching._cause(stopped, tmp_path).startswith(told)
     assert launching._cause("a\nOSError: no\nb", tmp_path) == "torchrun failed: OSError: no"
 
 
