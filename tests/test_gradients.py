@@ -167,6 +167,17 @@ def test_measuring_leaves_the_model_as_it_was():
     assert torch.equal(torch.random.get_rng_state(), state)
 
 
+def test_of_several_losses_the_broken_one_is_told():
+    model = one_neuron()
+
+    def broken_from_the_third(outputs, targets):
+        third = outputs.numel() == 2 and outputs[0] == X[4]
+        return outputs.sum() * (float("nan") if third else 1.0)
+
+    with pytest.raises(ValueError, match="loss must be a finite number, got nan"):
+        accumulated_gradient(model, broken_from_the_third, X, Y, (2, 2, 2, 2))
+
+
 def test_measuring_leaves_the_model_as_it_was_after_an_error_too():
     model = one_neuron()
     with pytest.raises(ValueError, match="loss must be a finite number, got inf"):

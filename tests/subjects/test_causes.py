@@ -36,6 +36,30 @@ def test_every_text_has_room_and_the_alt_text_has_numbers(name):
     assert len(picture.alt) >= 20
 
 
+@pytest.mark.parametrize("name", drawn())
+def test_all_that_is_drawn_lies_in_its_chart(name):
+    for axes in drawn()[name].figure.axes:
+        limits = np.sort([axes.get_xlim(), axes.get_ylim()])
+        marks = [np.transpose(line.get_data()) for line in axes.lines if not spans(line)]
+        marks += [dots.get_offsets() for dots in axes.collections if len(dots.get_offsets())]
+        for points in marks:
+            assert (limits[:, 0] <= points).all()
+            assert (points <= limits[:, 1]).all()
+
+
+def spans(line):
+    """Whether a line goes across the chart, and so has one coordinate that is a share of it."""
+    return line.get_transform() != line.axes.transData
+
+
+def test_the_rows_of_a_calendar_fill_it():
+    (axes,) = drawn()["calendar"].figure.axes
+    assert list(axes.get_yticks()) == [0, 1]
+    low, high = axes.get_ylim()
+    assert -1 < low < 0
+    assert 1 < high < 2
+
+
 def test_each_sample_is_a_dot_on_its_line_in_its_micro_batchs_colour_and_shape():
     picture = drawn()["line"]
     (axes,) = picture.figure.axes
