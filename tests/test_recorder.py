@@ -1,6 +1,7 @@
 """What the flight recorder sees of loops written by hand, and that it leaves no mark on them."""
 
 import copy
+import math
 import pickle
 from collections import namedtuple
 from collections.abc import Callable
@@ -227,6 +228,41 @@ def test_an_edit_past_the_version_counter_is_seen_at_the_next_backward():
     (edit,) = of_kind(trace, Edit)
     assert (edit.before.fingerprint, edit.after.fingerprint) == (8.0, 4.0)
     assert trace.pending.held.norm == 5.0
+
+
+def test_an_edit_past_the_version_counter_is_seen_before_a_step_that_clears():
+    class Clearing(SGD):
+        def step(self):
+            super().step()
+            self.zero_grad()
+
+    model = Toy()
+    optimizer = Clearing(model.parameters(), lr=1.0)
+    with record(model) as trace:
+        accumulate(model, 4.0)
+        model.weight.grad.data.mul_(0.5)
+        optimizer.step()
+    (edit,) = of_kind(trace, Edit)
+    assert (edit.before.norm, edit.after.norm) == (4.0, 2.0)
+    (update,) = trace.updates
+    assert (update.gradient.norm, update.change.norm) == (2.0, 2.0)
+
+
+def test_a_gradient_emptied_after_a_backward_that_failed_is_unknown():
+    def fail(_: Tensor) -> None:
+        raise ZeroDivisionError
+
+    model = TwoHeads()
+    with record(model) as trace:
+        failing = model.b(1.0) * 1.0
+        failing.register_hook(fail)
+        with pytest.raises(ZeroDivisionError):
+            # the later made goes backward first
+            (failing + model.a(3.0)).backward()
+        model.a.weight.grad.zero_()
+        model(1.0, "b")
+    (backward,) = of_kind(trace, Backward)
+    assert math.isnan(backward.added.norm)
 
 
 def test_a_changed_learning_rate_is_an_event():
