@@ -179,6 +179,8 @@ def assert_memory_panel_is_right(panel):
     assert_readable(panel.picture)  # first, for drawing writes the ticks' labels
     assert_bar_is_right(panel.picture, gib, budget)
     assert_times_are_right(panel.picture, micro_batch, times)
+    low, high = panel.picture.beside.get_ylim()
+    assert low < 1 < high  # a longer time stands higher, and one batch has its line
     assert panel.picture.verdict.get_text() == verdict
     assert panel.table.heading == ("part", "GiB")
     assert panel.table.rows == (
