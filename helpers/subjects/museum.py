@@ -52,6 +52,35 @@ def narrow() -> nn.Module:
     return micro_batch_model().bfloat16()
 
 
+REPORTS = {
+    "nanogpt_168": "karpathy/nanoGPT #168",
+    "rf_detr_1503": "roboflow/rf-detr #1503",
+    "deepmtp_34": "diliadis/DeepMTP #34",
+    "transformers_24725": "huggingface/transformers #24725",
+    "transformers_46204": "huggingface/transformers #46204",
+    "sparseml_135": "neuralmagic/sparseml #135",
+    "torchseq_8": "tomhosking/torchseq #8",
+    "transformers_22082": "huggingface/transformers #22082",
+    "lightning_19987": "Lightning-AI/pytorch-lightning #19987",
+    "llms_from_scratch_299": "rasbt/LLMs-from-scratch #299",
+    "qwen3_tts_326": "QwenLM/Qwen3-TTS #326",
+    "mmf_521": "facebookresearch/mmf #521",
+    "accelerate_616": "huggingface/accelerate #616",
+    "transformers_986": "huggingface/transformers #986",
+    "accelerate_641": "huggingface/accelerate #641",
+    "lightning_1476": "Lightning-AI/pytorch-lightning #1476",
+    "axolotl_1170": "axolotl-ai-cloud/axolotl #1170",
+    "f5_tts_631": "SWivid/F5-TTS #631",
+    "espnet_5090": "espnet/espnet #5090",
+    "torchtune_1875": "meta-pytorch/torchtune #1875",
+    "pytorch_116349": "pytorch/pytorch #116349",
+    "nanochat_623": "karpathy/nanochat #623",
+    "transformers_5605": "huggingface/transformers #5605",
+    "sentence_transformers_2916": "huggingface/sentence-transformers #2916",
+    "deepspeed_2768": "deepspeedai/DeepSpeed #2768",
+}
+
+
 @dataclass(frozen=True)
 class Exhibit:
     """A loop, what it is audited on, and what the audit must say."""
@@ -63,6 +92,11 @@ class Exhibit:
     loss: Callable[[nn.Module, Tensor], Tensor] = each
     options: Mapping[str, Any] = field(default_factory=dict)
     steps: int = K
+
+    @property
+    def report(self) -> str:
+        """Where it was reported; empty where it was not."""
+        return REPORTS.get(self.name, "")
 
     @property
     def name(self) -> str:

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 from torch.optim import SGD
 
-from helpers.subjects.museum_loops import IGNORED, K, Batches, windows
+from helpers.subjects.museum_loops import IGNORED, Batches, K, windows
 
 
 def pytorch_116349(model: nn.Module, batches: Batches) -> None:
