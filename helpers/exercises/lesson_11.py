@@ -28,7 +28,8 @@ def kinds_of(loop: Callable[[nn.Module, Sequence], Any]) -> Callable[..., tuple[
     def kinds(*sizes: int) -> Any:
         if is_stub(loop):
             return ...
-        report = audit(loop, line(), numbers(sizes), each, K, last_window="flush")
+        meant = {"last_window": "flush", "reduction": "mean"}
+        report = audit(loop, line(), numbers(sizes), each, K, **meant)
         return tuple(finding.kind for finding in report.findings)
 
     return kinds
