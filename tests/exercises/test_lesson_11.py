@@ -29,10 +29,13 @@ def windowed(factor, at_end=True):
     return loop
 
 
-LOOPS = {"by windows": right_loop, "by a test": windowed(lambda n, window: n / sum(window))}
+LOOPS = {
+    "by windows": lambda model, batches: right_loop(model, batches),
+    "by a test": windowed(lambda n, window: n / sum(window)),
+}
 WRONG_LOOPS = {
-    "left as it is": EXHIBITS["lightning_19987"].loop,
-    "only the short window": EXHIBITS["deepmtp_34"].loop,
+    "left as it is": lambda model, batches: EXHIBITS["lightning_19987"].loop(model, batches),
+    "only the short window": lambda model, batches: EXHIBITS["deepmtp_34"].loop(model, batches),
     "only the sizes": windowed(lambda n, window: n * len(window) / sum(window) / 3),
     "no step on the last": windowed(lambda n, window: n / sum(window), at_end=False),
     "a sum": windowed(lambda n, window: n),
