@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from helpers.audit import Report, audit
+from helpers.device import same_on_every_device
 from helpers.models import encoder, micro_batch_model, net_with
 from helpers.samples import random_numbers
 from helpers.subjects import museum_data as data
@@ -105,7 +106,7 @@ class Exhibit:
 
     def audited(self) -> Report:
         """What the audit says of the loop; PyTorch's own warnings are kept to themselves."""
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), same_on_every_device():
             warnings.simplefilter("ignore")  # of a scheduler that moves before the first update
             return audit(
                 self.loop, self.model(), self.batches, self.loss, self.steps, **self.options
