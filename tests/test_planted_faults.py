@@ -119,6 +119,18 @@ FAULTS = {
         "while len(window := list(islice(batches, k))) == k:",
         "tests/test_lesson_loops.py::test_five_updates_of_four_and_one_use_fourteen_micro_batches",
     ),
+    "an update's bar fed the right gradient": (
+        "helpers/panels/museum.py",
+        "UpdateBar(end, update.gradient.item(), update.right.item(),",
+        "UpdateBar(end, update.right.item(), update.right.item(),",
+        "tests/subjects/test_museum.py::test_controls_in_any_order_leave_the_museum_panel_right",
+    ),
+    "an exhibit of the museum that is mended": (
+        "helpers/subjects/museum_loops.py",
+        "total_iters=len(batches))",
+        "total_iters=2)",
+        "tests/subjects/test_museum.py::test_an_exhibit_gets_its_kind_and_no_other",
+    ),
     "no_sync that changes nothing": (
         "helpers/subjects/devices.py",
         "if ranks > 1 and (last or not no_sync):",

@@ -7,8 +7,10 @@ import pytest
 import torch
 
 from helpers.teaching.asking import questions
+from tests.audit.loops import audited, every, kinds, samples, stepping_at
 
 QUESTIONS = questions()
+SEVEN = samples(1, 2, 3, 4, 5, 6, 7)
 LESSONS = sorted((Path(__file__).parents[1] / "notebooks").glob("*.ipynb"))
 
 
@@ -38,6 +40,16 @@ def bfloat16_sum() -> float:
     return held.item()
 
 
+def epochs_until(kind: str) -> int:
+    """How many epochs of a loop that never steps on its last window are needed to see a kind."""
+    seen = (
+        epochs
+        for epochs in range(1, 9)
+        if kind in kinds(audited(stepping_at(every(3, flush=False), 3, epochs), SEVEN, 3))
+    )
+    return next(seen)
+
+
 NUMBERS = {
     "01/four-undivided": 4 * -3.5,
     "02/mean-of-eight": (4 * 3 + 4 * 7) / 8,
@@ -56,6 +68,8 @@ NUMBERS = {
     "09/effective-batch": 4 * 8 * 16,
     "10/reduces-in-a-window": sum(1 for _ in range(8)),
     "10/keras-schedule": 100 * 8,
+    "11/short-window": 10000 // 2500,
+    "11/epochs-for-a-leak": epochs_until("window-leaked"),
 }
 
 

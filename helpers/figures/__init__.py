@@ -17,6 +17,7 @@ from helpers.figures.equivalence import EquivalencePicture
 from helpers.figures.libraries import LibrariesPicture, LibraryRow
 from helpers.figures.lines import lines, stacked_parts
 from helpers.figures.memory import MemoryPicture, line_through
+from helpers.figures.museum import MuseumPicture, UpdateBar
 from helpers.figures.pictures import MovingPicture, Picture, Table
 from helpers.figures.roads import roads
 from helpers.figures.stepping import SteppingPicture
@@ -37,12 +38,14 @@ __all__ = [
     "LibraryRow",
     "MemoryPicture",
     "MovingPicture",
+    "MuseumPicture",
     "Picture",
     "SteppingPicture",
     "SvgDrawing",
     "Table",
     "TokensPicture",
     "TrainingPicture",
+    "UpdateBar",
     "WindowsPicture",
     "against",
     "calendar",

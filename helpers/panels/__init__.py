@@ -5,6 +5,7 @@ from helpers.panels.devices import DevicesPanel
 from helpers.panels.equivalence import EquivalencePanel
 from helpers.panels.libraries import LibrariesPanel
 from helpers.panels.memory import MemoryPanel
+from helpers.panels.museum import MuseumPanel
 from helpers.panels.stepping import SteppingPanel
 from helpers.panels.tokens import TokensPanel
 from helpers.panels.training import TrainingPanel
@@ -16,6 +17,7 @@ __all__ = [
     "EquivalencePanel",
     "LibrariesPanel",
     "MemoryPanel",
+    "MuseumPanel",
     "SteppingPanel",
     "TokensPanel",
     "TrainingPanel",

@@ -95,6 +95,7 @@ SteppingPanel({"loop": loop}, (1, 2, 4, 8, 16) * 8, accumulation_steps=4)""",
     "from helpers.panels import EquivalencePanel\nEquivalencePanel()",
     "from helpers.panels import MemoryPanel\nMemoryPanel()",
     "from helpers.panels import LibrariesPanel\nLibrariesPanel()",
+    "from helpers.panels import MuseumPanel\nMuseumPanel()",
 )
 # The panels of the second race, in the order of their cells, and what is pressed.
 BUTTONS = {
@@ -104,6 +105,7 @@ BUTTONS = {
     "EquivalencePanel": ("2", "8", "4"),
     "MemoryPanel": ("mixed", "bfloat16", "float32"),
     "LibrariesPanel": ("mended", "as it comes"),
+    "MuseumPanel": ("twice", "by k"),
 }
 
 START_CLOCK = """([scope, picture]) => {

@@ -12,6 +12,7 @@ from helpers.panels import (
     EquivalencePanel,
     LibrariesPanel,
     MemoryPanel,
+    MuseumPanel,
     SteppingPanel,
     TokensPanel,
     TrainingPanel,
@@ -46,6 +47,9 @@ def measure() -> Iterator[Line]:
         ),
         "LibrariesPanel": _through(LibrariesPanel().samples, range(2, 17)),
         "MemoryPanel": _through(MemoryPanel().sequence, (128, 256, 512, 1024, 2048)),
+        "MuseumPanel, settings repeated": _through(
+            MuseumPanel().scale, ("by k", "twice", "not divided")
+        ),
         "DevicesPanel": _through(DevicesPanel({1: [2**20] * 16}).ranks, (2, 4, 8, 16)),
     }
     for name, seconds in zip(moves, in_turn(MOVES, *moves.values()), strict=True):

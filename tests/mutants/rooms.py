@@ -21,6 +21,9 @@ _ROOMS = {
     "panels/panel": "subjects/every_panel",
     "subjects/causes": "subjects/equivalence",
     "subjects/library_loops": "subjects/libraries recorder_libraries",
+    "subjects/museum_data": "subjects/museum",
+    "subjects/museum_faults": "subjects/museum",
+    "subjects/museum_loops": "subjects/museum",
     "subjects/ranks": "subjects/launching",
 }
 

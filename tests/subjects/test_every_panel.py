@@ -12,6 +12,7 @@ from helpers.panels import (
     EquivalencePanel,
     LibrariesPanel,
     MemoryPanel,
+    MuseumPanel,
     SteppingPanel,
     TokensPanel,
     TrainingPanel,
@@ -45,6 +46,7 @@ PANELS = {
     "equivalence": EquivalencePanel,
     "memory": MemoryPanel,
     "libraries": LibrariesPanel,
+    "museum": MuseumPanel,
     "devices": lambda: DevicesPanel({1: [2**20] * 16, 4: [2**22] * 4, 16: [2**24]}),
 }
 every_panel = pytest.mark.parametrize("make", PANELS.values(), ids=PANELS)
