@@ -76,7 +76,7 @@ def _text(x: float, y: float, text: str) -> str:
 
 
 def _finding(finding: Finding) -> tuple[str, ...]:
-    seen = "; ".join(f"{name}: {value:.6g}" for name, value in finding.evidence.items())
+    seen = ", ".join(f"{name} {value:.6g}" for name, value in finding.evidence.items())
     updates = spans_of(finding.updates) or "-"
     return finding.kind, updates, finding.cause, seen, finding.remedy, finding.lesson
 

@@ -39,7 +39,7 @@ class Finding:
         return KINDS[self.kind].nature
 
     def __str__(self) -> str:
-        numbers = "; ".join(f"{name}: {value:.6g}" for name, value in self.evidence.items())
+        numbers = ", ".join(f"{name} {value:.6g}" for name, value in self.evidence.items())
         updates = f" (updates {spans_of(self.updates)})" if self.updates else ""
         parts = [f"{self.kind}{updates}: {self.cause}", numbers and f"  seen: {numbers}"]
         parts += [f"  mend: {self.remedy}", f"  read: {self.lesson}"]

@@ -42,7 +42,7 @@ def test_a_finding_says_what_it_is_how_it_is_mended_and_where_it_is_taught():
     (finding,) = audited(stepping_at(every(4)), EQUAL, 4).findings
     assert finding.updates == (1,)
     assert finding.nature == "wrong"
-    for sentence in (finding.cause, finding.remedy, finding.lesson, "elements: 8"):
+    for sentence in (finding.cause, finding.remedy, finding.lesson, "elements 8"):
         assert sentence in str(finding)
 
 
