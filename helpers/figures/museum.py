@@ -40,7 +40,9 @@ class MuseumPicture(MovingPicture):
         above.set(xlim=(0, LONGEST), ylim=(0, 4), yticks=[0, 1, 2, 3], xticks=[])
         above.set_ylabel("samples")
         self.boxes = above.add_collection(
-            PolyCollection([], linewidths=0.8, facecolors="#ffffff", label="micro-batch")
+            PolyCollection(
+                [], linewidths=0.8, facecolors="#ffffff", edgecolors="#555555", label="micro-batch"
+            )
         )
         (self.steps,) = above.plot([], [], "v", color="#000000", ms=6, zorder=4, clip_on=False)
         self.steps.set_label("optimizer step")
@@ -62,7 +64,9 @@ class MuseumPicture(MovingPicture):
             LineCollection([], colors=FULL_BATCH, linewidths=2.2, label="large batch", zorder=4)
         )
         self.epoch = beneath.add_collection(
-            LineCollection([], colors="#777777", linestyles=[(0, (6, 3))], linewidths=1.4)
+            LineCollection(
+                [], colors="#777777", linestyles=[(0, (6, 3))], linewidths=1.4, clip_on=False
+            )
         )
         self.epoch.set_label("end of an epoch")
         place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "borderpad": 0}
@@ -70,7 +74,7 @@ class MuseumPicture(MovingPicture):
         above.legend(handles=named, ncols=3, **place)
         named = [self.fine, self.off, self.rights, self.epoch]
         beneath.legend(handles=named, ncols=4, **place)
-        self.verdict = above.text(0, 1.75, "", weight="bold", transform=above.transAxes)
+        self.verdict = above.text(0, 1.55, "", weight="bold", transform=above.transAxes)
 
     def update(
         self,
