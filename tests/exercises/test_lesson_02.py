@@ -8,7 +8,7 @@ from helpers.exercises.lesson_02 import DIAGNOSE, FULL_NORM, MOST_STEPS, strange
 from helpers.gradients import full_batch_gradient
 from helpers.models import one_neuron
 from helpers.samples import eight_samples
-from tests.exercises.grading import accepts
+from tests.exercises.answering import accepts
 
 
 def by_counting_down(lr, curvature):
@@ -30,8 +30,8 @@ def by_logarithm(lr, curvature):
 
 
 @pytest.mark.parametrize("right", [by_counting_down, by_the_factor_of_each_update, by_logarithm])
-def test_the_limit_takes_any_right_way(right, capsys):
-    assert accepts(capsys, right, MOST_STEPS)
+def test_the_limit_takes_any_right_way(right):
+    assert accepts(right, MOST_STEPS)
 
 
 WRONG_LIMITS = {
@@ -51,8 +51,8 @@ WRONG_LIMITS = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_LIMITS)
-def test_the_limit_catches(wrong, capsys):
-    assert not accepts(capsys, WRONG_LIMITS[wrong], MOST_STEPS)
+def test_the_limit_catches(wrong):
+    assert not accepts(WRONG_LIMITS[wrong], MOST_STEPS)
 
 
 FULL = torch.tensor([1.0, -3.5])
@@ -90,8 +90,8 @@ def with_numbers_as_lists(gradient):
         with_numbers_as_lists,
     ],
 )
-def test_the_detector_takes_any_right_way(right, capsys):
-    assert accepts(capsys, right, DIAGNOSE)
+def test_the_detector_takes_any_right_way(right):
+    assert accepts(right, DIAGNOSE)
 
 
 def by_the_norm(gradient):
@@ -136,8 +136,8 @@ def without_something_else(gradient):
         without_something_else,
     ],
 )
-def test_the_detector_catches(wrong, capsys):
-    assert not accepts(capsys, wrong, DIAGNOSE)
+def test_the_detector_catches(wrong):
+    assert not accepts(wrong, DIAGNOSE)
 
 
 def test_a_loop_that_clears_inside_and_clips_logs_the_right_norm_at_every_k():

@@ -7,9 +7,9 @@ import torch
 from torch import nn
 
 from helpers.exercises.lesson_03 import WHO_WAS_IN_IT
-from tests.exercises.as_asked import says
+from tests.exercises.answering import verdict
 
-LESSON = "03_the_loop_line_by_line"
+LESSON = "03"
 FOUR = (1, 10, 100, 1000)
 
 
@@ -31,8 +31,8 @@ WHO = {
 
 
 @pytest.mark.parametrize("right", WHO)
-def test_who_was_in_it_takes(right, capsys):
-    assert says(capsys, LESSON, "exercise-1", WHO[right]).startswith("✓")
+def test_who_was_in_it_takes(right):
+    assert verdict(LESSON, "exercise-1", WHO[right]).startswith("✓")
 
 
 WRONG_WHO = {
@@ -51,8 +51,8 @@ WRONG_WHO = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_WHO)
-def test_who_was_in_it_catches(wrong, capsys):
-    said = says(capsys, LESSON, "exercise-1", WRONG_WHO[wrong])
+def test_who_was_in_it_catches(wrong):
+    said = verdict(LESSON, "exercise-1", WRONG_WHO[wrong])
     assert said.startswith("✗")
 
 
@@ -109,8 +109,8 @@ RIGHT = [clears_first, by_windows, divides_at_the_end, weighs_the_gradient]
 
 
 @pytest.mark.parametrize("loop", RIGHT)
-def test_any_right_loop_passes(loop, capsys):
-    assert says(capsys, LESSON, "exercise-2", loop) == "✓ train: right in all 5 runs\n"
+def test_any_right_loop_passes(loop):
+    assert verdict(LESSON, "exercise-2", loop) == "✓ train: right in all 5 runs\n"
 
 
 def usual(
@@ -183,9 +183,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("fault", WRONG)
-def test_every_fault_is_told(fault, capsys):
+def test_every_fault_is_told(fault):
     loop, told = WRONG[fault]
-    said = says(capsys, LESSON, "exercise-2", loop)
+    said = verdict(LESSON, "exercise-2", loop)
     assert told in said
     assert "✓" not in said
 
@@ -222,8 +222,8 @@ CLIPPED_RIGHT = [usual(), clips_windows, clips_by_hand]
 
 
 @pytest.mark.parametrize("loop", CLIPPED_RIGHT)
-def test_clipped_and_scheduled_once_a_window_passes(loop, capsys):
-    said = says(capsys, LESSON, "exercise-3", loop)
+def test_clipped_and_scheduled_once_a_window_passes(loop):
+    said = verdict(LESSON, "exercise-3", loop)
     assert said == "✓ train_clipped: right in all 5 runs\n"
 
 
@@ -257,8 +257,8 @@ CLIPPED_WRONG = {
 
 
 @pytest.mark.parametrize("fault", CLIPPED_WRONG)
-def test_clipping_and_schedule_in_the_wrong_place_are_told(fault, capsys):
+def test_clipping_and_schedule_in_the_wrong_place_are_told(fault):
     loop, told = CLIPPED_WRONG[fault]
-    said = says(capsys, LESSON, "exercise-3", loop)
+    said = verdict(LESSON, "exercise-3", loop)
     assert told in said
     assert "✓" not in said

@@ -6,9 +6,9 @@ from itertools import chain, islice, repeat
 import pytest
 
 from helpers.exercises.lesson_04 import UPDATES
-from tests.exercises.as_asked import says
+from tests.exercises.answering import verdict
 
-LESSON = "04_the_last_window"
+LESSON = "04"
 
 
 def walked(micro_batches, k, epochs, flush):
@@ -31,8 +31,8 @@ COUNTS = {
 
 
 @pytest.mark.parametrize("right", COUNTS)
-def test_the_number_of_updates_takes(right, capsys):
-    assert says(capsys, LESSON, "exercise-1", COUNTS[right]).startswith("✓")
+def test_the_number_of_updates_takes(right):
+    assert verdict(LESSON, "exercise-1", COUNTS[right]).startswith("✓")
 
 
 WRONG_COUNTS = {
@@ -49,8 +49,8 @@ WRONG_COUNTS = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_COUNTS)
-def test_the_number_of_updates_catches(wrong, capsys):
-    assert says(capsys, LESSON, "exercise-1", WRONG_COUNTS[wrong]).startswith("✗")
+def test_the_number_of_updates_catches(wrong):
+    assert verdict(LESSON, "exercise-1", WRONG_COUNTS[wrong]).startswith("✗")
 
 
 def test_the_numbers_asked_for_are_right():
@@ -103,8 +103,8 @@ def looks_ahead(model, optimizer, loader, k):
 
 
 @pytest.mark.parametrize("loop", [by_windows, sums_then_divides, looks_ahead])
-def test_any_right_loop_passes(loop, capsys):
-    assert says(capsys, LESSON, "exercise-2", loop) == "✓ train: right in all 13 runs\n"
+def test_any_right_loop_passes(loop):
+    assert verdict(LESSON, "exercise-2", loop) == "✓ train: right in all 13 runs\n"
 
 
 def usual(model, optimizer, loader, k, scale=lambda k, held: k, due=None, clear_first=False):
@@ -159,9 +159,9 @@ WRONG = {
 
 
 @pytest.mark.parametrize("wrong", WRONG)
-def test_every_fault_is_told(wrong, capsys):
+def test_every_fault_is_told(wrong):
     loop, told = WRONG[wrong]
-    said = says(capsys, LESSON, "exercise-2", loop)
+    said = verdict(LESSON, "exercise-2", loop)
     assert told in said
     assert "✓" not in said
 
@@ -208,8 +208,8 @@ def pairs_with_own_loss(model, optimizer, loader, k, criterion, epochs):
 
 
 @pytest.mark.parametrize("loop", [pairs(), pairs_by_hand, pairs_with_own_loss])
-def test_any_right_loop_over_pairs_passes(loop, capsys):
-    assert says(capsys, LESSON, "exercise-3", loop) == "✓ train_pairs: right in all 11 runs\n"
+def test_any_right_loop_over_pairs_passes(loop):
+    assert verdict(LESSON, "exercise-3", loop) == "✓ train_pairs: right in all 11 runs\n"
 
 
 def one_epoch(model, optimizer, loader, k, criterion, epochs):
@@ -256,8 +256,8 @@ WRONG_PAIRS = {
 
 
 @pytest.mark.parametrize("wrong", WRONG_PAIRS)
-def test_every_fault_over_pairs_is_told(wrong, capsys):
+def test_every_fault_over_pairs_is_told(wrong):
     loop, told = WRONG_PAIRS[wrong]
-    said = says(capsys, LESSON, "exercise-3", loop)
+    said = verdict(LESSON, "exercise-3", loop)
     assert told in said
     assert "✓" not in said

@@ -3,7 +3,7 @@ import torch
 
 from helpers.exercises.lesson_08 import SPLIT, WITHIN
 from helpers.loops import check_runs
-from tests.exercises.grading import accepts
+from tests.exercises.answering import accepts
 
 
 def by_trying(fixed, slope, budget, effective_batch):
@@ -26,8 +26,8 @@ def as_a_tensor(fixed, slope, budget, effective_batch):
 
 
 @pytest.mark.parametrize("right", [by_trying, as_a_list, as_a_tensor])
-def test_the_split_takes_any_right_way(right, capsys):
-    assert accepts(capsys, right, SPLIT)
+def test_the_split_takes_any_right_way(right):
+    assert accepts(right, SPLIT)
 
 
 def without_a_cap(fixed, slope, budget, effective_batch):
@@ -76,8 +76,8 @@ def the_cap_without_its_step(fixed, slope, budget, effective_batch):
         the_cap_without_its_step,
     ],
 )
-def test_the_split_catches(wrong, capsys):
-    assert not accepts(capsys, wrong, SPLIT)
+def test_the_split_catches(wrong):
+    assert not accepts(wrong, SPLIT)
 
 
 def said(capsys, loop):

@@ -3,9 +3,9 @@
 import pytest
 
 from helpers.exercises.lesson_10 import FAIR, LEFT
-from tests.exercises.as_asked import says
+from tests.exercises.answering import verdict
 
-LESSON = "10_the_same_batch_in_every_library"
+LESSON = "10"
 
 
 def window_of(counts, i, k):
@@ -46,23 +46,23 @@ LEFT_WRONG = {
 
 
 @pytest.mark.parametrize("right", FACTORS)
-def test_the_factors_take(right, capsys):
-    assert says(capsys, LESSON, "exercise-1", FACTORS[right]).startswith("✓")
+def test_the_factors_take(right):
+    assert verdict(LESSON, "exercise-1", FACTORS[right]).startswith("✓")
 
 
 @pytest.mark.parametrize("wrong", WRONG_FACTORS)
-def test_the_factors_catch(wrong, capsys):
-    assert says(capsys, LESSON, "exercise-1", WRONG_FACTORS[wrong]).startswith("✗")
+def test_the_factors_catch(wrong):
+    assert verdict(LESSON, "exercise-1", WRONG_FACTORS[wrong]).startswith("✗")
 
 
 @pytest.mark.parametrize("right", LEFT_RIGHT)
-def test_what_keras_leaves_takes(right, capsys):
-    assert says(capsys, LESSON, "exercise-2", LEFT_RIGHT[right]).startswith("✓")
+def test_what_keras_leaves_takes(right):
+    assert verdict(LESSON, "exercise-2", LEFT_RIGHT[right]).startswith("✓")
 
 
 @pytest.mark.parametrize("wrong", LEFT_WRONG)
-def test_what_keras_leaves_catches(wrong, capsys):
-    assert says(capsys, LESSON, "exercise-2", LEFT_WRONG[wrong]).startswith("✗")
+def test_what_keras_leaves_catches(wrong):
+    assert verdict(LESSON, "exercise-2", LEFT_WRONG[wrong]).startswith("✗")
 
 
 def test_the_numbers_asked_for_are_right():

@@ -6,9 +6,9 @@ import torch
 from helpers.exercises.lesson_11 import ALL_FOUND, RIGHT, SUSPECTS, given_away_by, kinds_of
 from helpers.subjects.museum import EXHIBITS
 from helpers.subjects.museum_data import right_loop
-from tests.exercises.as_asked import says
+from tests.exercises.answering import verdict
 
-LESSON = "11_audit_your_own_loop"
+LESSON = "11"
 
 
 def windowed(factor, at_end=True):
@@ -58,23 +58,23 @@ WRONG_SIZES = {
 
 
 @pytest.mark.parametrize("right", LOOPS)
-def test_the_loop_takes(right, capsys):
-    assert says(capsys, LESSON, "exercise-1", LOOPS[right]).startswith("✓")
+def test_the_loop_takes(right):
+    assert verdict(LESSON, "exercise-1", LOOPS[right]).startswith("✓")
 
 
 @pytest.mark.parametrize("wrong", WRONG_LOOPS)
-def test_the_loop_catches(wrong, capsys):
-    assert says(capsys, LESSON, "exercise-1", WRONG_LOOPS[wrong]).startswith("✗")
+def test_the_loop_catches(wrong):
+    assert verdict(LESSON, "exercise-1", WRONG_LOOPS[wrong]).startswith("✗")
 
 
 @pytest.mark.parametrize("right", SIZES)
-def test_the_sizes_take(right, capsys):
-    assert says(capsys, LESSON, "exercise-2", SIZES[right]).startswith("✓")
+def test_the_sizes_take(right):
+    assert verdict(LESSON, "exercise-2", SIZES[right]).startswith("✓")
 
 
 @pytest.mark.parametrize("wrong", WRONG_SIZES)
-def test_the_sizes_catch(wrong, capsys):
-    assert says(capsys, LESSON, "exercise-2", WRONG_SIZES[wrong]).startswith("✗")
+def test_the_sizes_catch(wrong):
+    assert verdict(LESSON, "exercise-2", WRONG_SIZES[wrong]).startswith("✗")
 
 
 @pytest.mark.parametrize("one", range(1, 5))
