@@ -4,7 +4,8 @@ import html
 import math
 from collections.abc import Iterable, Sequence
 
-from helpers.audit.records import Finding, Update, places_of, spans_of
+from helpers.audit.records import Finding, Update
+from helpers.recorder.table import spans_of
 
 RIGHT, WRONG, LARGE_BATCH = "#0072B2", "#D55E00", "#000000"  # those of the course's pictures
 WIDTH, HEIGHT, LEFT, BASE, SHOWN = 720, 190, 46, 150, 48
@@ -24,8 +25,8 @@ def page_of(
     if choices:
         parts.append("<p>" + "<br>".join(f"choice: {html.escape(c)}" for c in choices) + "</p>")
     if updates:
-        heads = ("update", "micro-batches (epoch:position)", "differs from right by", "kinds")
-        parts.append(_table(heads, map(_update, updates)))
+        heads = ("update", "micro-batches (epoch:position)", "gradient", "kinds")
+        parts.append(_table(heads, (update.cells for update in updates)))
     return "".join(parts)
 
 
@@ -76,14 +77,8 @@ def _text(x: float, y: float, text: str) -> str:
 
 
 def _finding(finding: Finding) -> tuple[str, ...]:
-    seen = ", ".join(f"{name} {value:.6g}" for name, value in finding.evidence.items())
     updates = spans_of(finding.updates) or "-"
-    return finding.kind, updates, finding.cause, seen, finding.remedy, finding.lesson
-
-
-def _update(update: Update) -> tuple[str, ...]:
-    off = f"{100 * update.comparison.relative_difference:.3g} %"
-    return str(update.number), places_of(update.micro_batches), off, ", ".join(update.kinds)
+    return finding.kind, updates, finding.cause, finding.seen, finding.remedy, finding.lesson
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

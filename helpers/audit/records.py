@@ -6,6 +6,7 @@ from torch import Tensor
 
 from helpers.audit.kinds import KINDS
 from helpers.gradients import Comparison
+from helpers.recorder.table import spans_of
 
 Key = tuple[int, int]  # epoch and position of a micro-batch, both from 1
 
@@ -38,10 +39,14 @@ class Finding:
         """``"wrong"``, or ``"cannot be equal"``, which no change of the loop's arithmetic mends."""
         return KINDS[self.kind].nature
 
+    @property
+    def seen(self) -> str:
+        """The evidence in words."""
+        return ", ".join(f"{name} {value:.6g}" for name, value in self.evidence.items())
+
     def __str__(self) -> str:
-        numbers = ", ".join(f"{name} {value:.6g}" for name, value in self.evidence.items())
         updates = f" (updates {spans_of(self.updates)})" if self.updates else ""
-        parts = [f"{self.kind}{updates}: {self.cause}", numbers and f"  seen: {numbers}"]
+        parts = [f"{self.kind}{updates}: {self.cause}", self.seen and f"  seen: {self.seen}"]
         parts += [f"  mend: {self.remedy}", f"  read: {self.lesson}"]
         return "\n".join(part for part in parts if part)
 
@@ -58,11 +63,15 @@ class Update:
     comparison: Comparison
     kinds: tuple[str, ...]  # of the findings that concern it
 
-    def __str__(self) -> str:
+    @property
+    def cells(self) -> tuple[str, str, str, str]:
+        """Its number, what is in it, whether it is right, and the kinds of what is wrong."""
         inside = places_of(self.micro_batches) or "nothing"
-        difference = self.comparison.relative_difference
-        against = "right" if not self.kinds else f"off by {100 * difference:.3g} %"
-        return f"{self.number}  {inside}  {against}  {', '.join(self.kinds)}".rstrip()
+        off = f"off by {100 * self.comparison.relative_difference:.3g} %"
+        return str(self.number), inside, off if self.kinds else "right", ", ".join(self.kinds)
+
+    def __str__(self) -> str:
+        return "  ".join(self.cells).rstrip()
 
 
 def places_of(keys: tuple[Key, ...]) -> str:
@@ -71,14 +80,3 @@ def places_of(keys: tuple[Key, ...]) -> str:
     for epoch, position in keys:
         epochs.setdefault(epoch, []).append(position)
     return ", ".join(f"{epoch}:{spans_of(tuple(places))}" for epoch, places in epochs.items())
-
-
-def spans_of(numbers: tuple[int, ...]) -> str:
-    """(1, 2, 3, 5) as "1-3, 5"."""
-    spans: list[list[int]] = []
-    for number in numbers:
-        if spans and number == spans[-1][1] + 1:
-            spans[-1][1] = number
-        else:
-            spans.append([number, number])
-    return ", ".join(f"{a}" if a == b else f"{a}-{b}" for a, b in spans)

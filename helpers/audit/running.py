@@ -76,8 +76,8 @@ def run(
         owned = {id(p) for group in optimizer.param_groups for p in group["params"]}
         if isinstance(optimizer, torch.optim.LBFGS) and not owned.isdisjoint(names):
             raise ValueError(
-                "train must take an optimizer that needs one gradient for a step, but LBFGS tries "
-                "several points, each with a gradient of its own"
+                "train must take an optimizer with one gradient a step, but LBFGS takes "
+                "several, at several points"
             )
         if not owned.isdisjoint(foreign):
             raise ValueError(

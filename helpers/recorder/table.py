@@ -38,7 +38,7 @@ def _line(event: Event) -> tuple[str, str, str]:
         case Recomputation():
             return "recomputation", "", ""
         case Backward():
-            source = f"forward {_spans(event.forwards)}" if event.forwards else ""
+            source = f"forward {spans_of(event.forwards)}" if event.forwards else ""
             what = f"adds {event.added.norm:.4g}, then holds {event.held.norm:.4g}"
             return f"backward {event.number}", source, what
         case Edit():
@@ -64,12 +64,12 @@ def _line(event: Event) -> tuple[str, str, str]:
 
 def _of(event: Clear | Step) -> str:
     """What its gradient was made of."""
-    backwards = f"backward {_spans(event.backwards)}" if event.backwards else ""
+    backwards = f"backward {spans_of(event.backwards)}" if event.backwards else ""
     parts = [backwards, "assigned" if event.assigned else ""]
     return " + ".join(filter(None, parts)) or "nothing"
 
 
-def _spans(numbers: tuple[int, ...]) -> str:
+def spans_of(numbers: tuple[int, ...]) -> str:
     """(1, 2, 3, 5) as "1-3, 5"."""
     spans: list[list[int]] = []
     for number in numbers:
