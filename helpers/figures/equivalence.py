@@ -29,13 +29,16 @@ class EquivalencePicture(MovingPicture):
 
     Args:
         updates: how many updates a run has.
+        names: the lines of ``LINES`` that a run may have; all unless given.
         figure: an empty figure of 9 by 3.8 inches; a new one unless given.
     """
 
     size = (9.0, 3.8)
 
-    def __init__(self, updates: int, figure: Figure | None = None):
-        self.updates = updates
+    def __init__(
+        self, updates: int, names: Sequence[str] = tuple(LINES), figure: Figure | None = None
+    ):
+        self.updates, self.names = updates, names
         super().__init__(figure)
 
     def draw(self) -> None:
@@ -64,8 +67,8 @@ class EquivalencePicture(MovingPicture):
         )
         self.gradient.set_gid("distance-gradient")
         self.lines = {
-            name: right.plot([], [], lw=1.8, label=name, clip_on=False, zorder=3, **look)[0]
-            for name, look in LINES.items()
+            name: right.plot([], [], lw=1.8, label=name, clip_on=False, zorder=3, **LINES[name])[0]
+            for name in self.names
         }
         for name, line in self.lines.items():
             line.set_gid(f"distance-{name.replace(' ', '-')}")
@@ -84,7 +87,7 @@ class EquivalencePicture(MovingPicture):
 
         Args:
             gradient: its distance.
-            lines: for each of ``LINES`` that the net has, the distance after each update.
+            lines: for each of ``names`` that the net has, the distance after each update.
             updates: the number of updates to point out.
             verdict: one line on the run.
         """

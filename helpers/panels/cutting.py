@@ -45,8 +45,8 @@ class CuttingPanel(Panel):
             )
             for i in range(1, 8)
         )
-        self.steps = buttons([1, 2, 4, 8], None, 36)
-        self.scaling = buttons(SCALING_CHOICES, "steps", 160)
+        self.steps = buttons([1, 2, 4, 8], None)
+        self.scaling = buttons(SCALING_CHOICES, "steps")
         self.gaps[3].value = True
         picture = CuttingPicture(self.eight.losses.tolist(), self.eight.gradients.tolist())
         super().__init__(picture, (*self.gaps, self.steps, self.scaling), self._layout())

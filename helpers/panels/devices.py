@@ -33,10 +33,10 @@ class DevicesPanel(Panel):
         if not buckets:
             raise ValueError("buckets must hold at least one bucket size, got none")
         self.buckets = {size: tuple(measured) for size, measured in buckets.items()}
-        self.ranks = buttons(RANKS, 2, 60)
-        self.accumulation_steps = buttons(STEPS, 4, 60)
-        self.bucket_size = buttons([(f"{s} MiB", s) for s in self.buckets], max(buckets), 70)
-        self.speed = buttons([(f"{s} Gbit/s", s) for s in SPEEDS], 1, 90)
+        self.ranks = buttons(RANKS, 2)
+        self.accumulation_steps = buttons(STEPS, 4)
+        self.bucket_size = buttons([(f"{s} MiB", s) for s in self.buckets], max(buckets))
+        self.speed = buttons([(f"{s} Gbit/s", s) for s in SPEEDS], 1)
         rows = [
             widgets.HBox([labelled("ranks", self.ranks)]),
             widgets.HBox([labelled("steps k", self.accumulation_steps)]),

@@ -6,7 +6,7 @@ import ipywidgets as widgets
 
 from helpers import checks
 from helpers.figures import EquivalencePicture, Table, number
-from helpers.figures.equivalence import AVERAGED, ROUNDING, STATISTICS, WEIGHTS
+from helpers.figures.equivalence import AVERAGED, LINES, ROUNDING, STATISTICS, WEIGHTS
 from helpers.panels.panel import Panel, buttons, labelled
 from helpers.subjects.causes import CHOICES, Causes
 from helpers.subjects.equivalence import STEPS, UPDATES, distances
@@ -60,7 +60,7 @@ class EquivalencePanel(Panel):
         }
         first = next(iter(self.causes.values()))
         first.value = first.options[-1] if "normalisation" not in shown else "BatchNorm"
-        self.accumulation_steps = buttons(list(STEPS), 4, 36)
+        self.accumulation_steps = buttons(list(STEPS), 4)
         self.updates = widgets.IntSlider(UPDATES, 1, UPDATES)
         self.all_off = widgets.Button(description="no cause at all")
         self.all_off.on_click(lambda _: self.only())
@@ -76,7 +76,9 @@ class EquivalencePanel(Panel):
             *(widgets.HBox(switches[i : i + 2]) for i in range(0, len(switches), 2)),
         ]
         controls = (*self.causes.values(), self.accumulation_steps, self.updates)
-        super().__init__(EquivalencePicture(UPDATES), controls, widgets.VBox(rows))
+        # Without a choice of BatchNorm there is nothing that has running statistics.
+        names = [line for line in LINES if line != STATISTICS or "normalisation" in self.causes]
+        super().__init__(EquivalencePicture(UPDATES, names), controls, widgets.VBox(rows))
 
     def only(self, **causes: str) -> None:
         """Switch these causes to the choices given and all others off.

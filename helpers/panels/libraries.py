@@ -30,9 +30,9 @@ class LibrariesPanel(Panel):
 
     def __init__(self):
         self.samples = widgets.IntSlider(7, 2, 16)
-        self.batch_size = buttons([1, 2, 3, 4], 2, 36)
-        self.accumulation_steps = buttons([1, 2, 3, 4], 3, 36)
-        self.way = buttons(WAYS, "as it comes", 110)
+        self.batch_size = buttons([1, 2, 3, 4], 2)
+        self.accumulation_steps = buttons([1, 2, 3, 4], 3)
+        self.way = buttons(WAYS, "as it comes")
         rows = [
             widgets.HBox(
                 [labelled("samples", self.samples), labelled("batch size", self.batch_size)]

@@ -27,13 +27,13 @@ class MemoryPanel(Panel):
     title = "A plan for a memory budget"
 
     def __init__(self):
-        self.model = buttons(list(SHAPES), "GPT-2 small", 120)
-        self.optimizer = buttons(list(STATES), "Adam", 150)
+        self.model = buttons(list(SHAPES), "GPT-2 small")
+        self.optimizer = buttons(list(STATES), "Adam")
         self.sequence = _choices((128, 256, 512, 1024, 2048), 512)
         self.effective_batch = _choices((1, 2, 4, 8, 16, 32, 64, 128, 256), 64)
         self.budget = _choices((4, 8, 12, 16, 24, 40, 80), 16)
-        self.precision = buttons(list(PRECISIONS), "float32", 90)
-        self.checkpointing = buttons([("off", False), ("on", True)], False, 60)
+        self.precision = buttons(list(PRECISIONS), "float32")
+        self.checkpointing = buttons([("off", False), ("on", True)], False)
         rows = [
             (("model", self.model),),
             (("optimizer", self.optimizer),),

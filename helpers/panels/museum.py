@@ -31,10 +31,10 @@ class MuseumPanel(Panel):
     title = "A loop with planted faults"
 
     def __init__(self):
-        self.data = buttons(list(DATA), "unequal, one over", 130)
-        self.scale = buttons(list(SCALES), "by k", 100)
-        self.boundary = buttons(list(BOUNDARIES), "right", 100)
-        self.clearing = buttons(list(CLEARING), "right", 120)
+        self.data = buttons(list(DATA), "unequal, one over")
+        self.scale = buttons(list(SCALES), "by k")
+        self.boundary = buttons(list(BOUNDARIES), "right")
+        self.clearing = buttons(list(CLEARING), "right")
         self.faults = {"scale": self.scale, "steps": self.boundary, "clears": self.clearing}
         rows = [labelled("micro-batches", self.data)]
         rows += [labelled(name, control) for name, control in self.faults.items()]

@@ -44,7 +44,7 @@ class SteppingPanel(Panel):
             for name, loop in loops.items()
         }
         self.right = sum(micro_gradients[:accumulation_steps]) / accumulation_steps
-        self.loop = buttons(list(loops), next(iter(loops)), 150)
+        self.loop = buttons(list(loops), next(iter(loops)))
         last = len(self.runs[self.loop.value]) - 1
         self.moment = widgets.IntSlider(0, 0, last, layout=widgets.Layout(width="420px"))
         self.back = widgets.Button(description="◀ back", layout=widgets.Layout(width="90px"))

@@ -45,7 +45,7 @@ class TokensPanel(Panel):
             )
             for i in range(1, SEQUENCES)
         )
-        self.rule = buttons(list(zip(RULE_NAMES, RULES, strict=True)), "means", 190)
+        self.rule = buttons(list(zip(RULE_NAMES, RULES, strict=True)), "means")
         pairs = itertools.zip_longest(self.targets, self.gaps)
         row = [widget for pair in pairs for widget in pair if widget is not None]
         sliders = widgets.HBox(row, layout=widgets.Layout(height="150px", overflow="hidden"))

@@ -44,10 +44,10 @@ class TrainingPanel(Panel):
 
     def __init__(self, device: torch.device | str = "cpu"):
         self.device = device
-        self.batch_size = buttons([1, 2, 4, 8], 4, 36)
-        self.accumulation_steps = buttons([1, 2], 2, 36)
-        self.scaling = buttons(SCALING_CHOICES, "none", 160)
-        self.optimizer = buttons(list(OPTIMIZERS), "SGD", 170)
+        self.batch_size = buttons([1, 2, 4, 8], 4)
+        self.accumulation_steps = buttons([1, 2], 2)
+        self.scaling = buttons(SCALING_CHOICES, "none")
+        self.optimizer = buttons(list(OPTIMIZERS), "SGD")
         self.lr = widgets.SelectionSlider(options=LEARNING_RATES, value=1 / 16)
         picture = TrainingPicture(loss_surface(), UPDATES)
         controls = (

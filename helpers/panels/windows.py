@@ -29,8 +29,8 @@ class WindowsPanel(Panel):
         self.samples = widgets.IntSlider(7, 1, 40)
         self.batch_size = widgets.IntSlider(1, 1, 8)
         self.accumulation_steps = widgets.IntSlider(3, 1, 6)
-        self.epochs = buttons([1, 2, 3], 2, 36)
-        self.policy = buttons(list(POLICIES), "divided by k", 110)
+        self.epochs = buttons([1, 2, 3], 2)
+        self.policy = buttons(list(POLICIES), "divided by k")
         numbers = (self.samples, self.batch_size, self.accumulation_steps)
         rows = [
             widgets.HBox([labelled("samples", self.samples), labelled("epochs", self.epochs)]),

@@ -60,7 +60,7 @@ def draw_cutting(scaling, **gaps):
     plt.show()
 
 gaps = {f"gap_{i}": widgets.ToggleButton(i == 4, description=f"{i}|{i + 1}") for i in range(1, 8)}
-widgets.interact(draw_cutting, **gaps, scaling=buttons(SCALING_CHOICES, "steps", 160));""",
+widgets.interact(draw_cutting, **gaps, scaling=buttons(SCALING_CHOICES, "steps"));""",
     """\
 training, surface = TrainingPanel(), loss_surface()
 
@@ -74,9 +74,9 @@ def draw_training(**values):
 
 widgets.interact(
     draw_training,
-    batch_size=buttons([1, 2, 4, 8], 4, 36),
-    accumulation_steps=buttons([1, 2], 2, 36),
-    scaling=buttons(SCALING_CHOICES, "none", 160),
+    batch_size=buttons([1, 2, 4, 8], 4),
+    accumulation_steps=buttons([1, 2], 2),
+    scaling=buttons(SCALING_CHOICES, "none"),
     optimizer=widgets.Dropdown(options=list(OPTIMIZERS)),
     lr=widgets.SelectionSlider(options=LEARNING_RATES, value=1 / 64),
 );""",

@@ -6,6 +6,7 @@ from nbformat.v4 import new_code_cell, new_notebook
 
 from tests.browser.lab import ROOT, Lab
 
+CUT_OFF = "buttons => buttons.filter(b => b.scrollWidth > b.clientWidth).map(b => b.textContent)"
 LESSONS = sorted(path.name for path in (ROOT / "notebooks").glob("*.ipynb"))
 
 
@@ -16,6 +17,8 @@ def test_lesson_runs_from_top_to_bottom(lab: Lab, name: str):
         notebook.restart_and_run_all()
         assert notebook.errors() == []
         assert notebook.counts() == list(range(1, len(notebook.stored) + 1))
+        buttons = notebook.page.locator(".jp-OutputArea .jupyter-button")
+        assert buttons.evaluate_all(CUT_OFF) == [], "labels that do not fit"
 
 
 def test_what_goes_wrong_in_a_notebook_is_seen(lab: Lab):
