@@ -79,7 +79,8 @@ def _verdict(split: Split, effective_batch: int) -> str:
     if larger:
         cut = f"{larger} × {size + 1} and {split.steps - larger} × {size}"
     cost = number(split.times[split.micro_batch], 3)
-    return f"{effective_batch} samples as {cut}, {cost} times the time of one batch"
+    samples = "1 sample" if effective_batch == 1 else f"{effective_batch} samples"
+    return f"{samples} as {cut}, {cost} times the time of one batch"
 
 
 def _choices(values: tuple[int, ...], value: int) -> widgets.SelectionSlider:

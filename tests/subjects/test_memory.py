@@ -155,10 +155,11 @@ def spoken(micro_batch, parts, times, batch):
         return f"not even one sample fits: it takes {need}{'s' * (',' in largest)} {largest}"
     steps = math.ceil(batch / micro_batch)
     smaller = steps * micro_batch - batch
-    split = f"{batch} samples as {steps} × {micro_batch}"
+    samples = {1: "1 sample"}.get(batch, f"{batch} samples")
+    split = f"{samples} as {steps} × {micro_batch}"
     if smaller:
         split = (
-            f"{batch} samples as {steps - smaller} × {micro_batch} "
+            f"{samples} as {steps - smaller} × {micro_batch} "
             f"and {smaller} × {micro_batch - 1}"
         )
     return f"{split}, {times[micro_batch]:.3g} times the time of one batch"
