@@ -45,7 +45,7 @@ def on_a_line(title: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> Pict
             for i, values in enumerate(batches):
                 colour = FULL_BATCH if len(batches) == 1 else MICRO_BATCH_COLOURS[i % 4]
                 at = [height + 0.13 * (i if len(batches) > 1 else 0)] * len(values)
-                axes.plot(values, at, MARKS[i % 4], color=colour, ms=9, mec="#333333", label=name)
+                axes.plot(values, at, MARKS[i % 4], color=colour, ms=9, mec="#333333")
         axes.set(ylim=(-0.4, len(rows) - 0.5), yticks=range(len(rows)))
         axes.set_yticklabels([*reversed(rows)])
         axes.spines["left"].set_visible(False)

@@ -42,6 +42,7 @@ def test_all_that_is_drawn_lies_in_its_chart(name):
         limits = np.sort([axes.get_xlim(), axes.get_ylim()])
         marks = [np.transpose(line.get_data()) for line in axes.lines if not spans(line)]
         marks += [dots.get_offsets() for dots in axes.collections if len(dots.get_offsets())]
+        marks += [np.array([[line.get_xdata()[0], limits[1, 0]]]) for line in upright(axes)]
         for points in marks:
             assert (limits[:, 0] <= points).all()
             assert (points <= limits[:, 1]).all()
@@ -50,6 +51,11 @@ def test_all_that_is_drawn_lies_in_its_chart(name):
 def spans(line):
     """Whether a line goes across the chart, and so has one coordinate that is a share of it."""
     return line.get_transform() != line.axes.transData
+
+
+def upright(axes):
+    """The lines that go across the chart from its foot to its head."""
+    return [line for line in axes.lines if spans(line) and len(set(line.get_xdata())) == 1]
 
 
 def test_the_rows_of_a_calendar_fill_it():

@@ -563,6 +563,11 @@ def test_the_targets_of_the_equivalence_panel_have_the_answers_given():
     for choice, left in (("on", ["running statistics"]), ("on, momentum corrected", [])):
         panel.only(normalisation="BatchNorm", checkpointing=choice)
         assert off(panel) == left
+    panel.only(normalisation="BatchNorm", loss="negatives, cached embeddings")
+    assert off(panel) == ["running statistics"]
+    for also in ({"dropout": "other masks"}, {"accumulator": "bfloat16"}):
+        panel.only(normalisation="BatchNorm", **also)
+        assert "gradient" in off(panel)
 
     panel.accumulation_steps.value = 4
     panel.only(dropout="other masks", loss="in-batch negatives")
@@ -605,6 +610,18 @@ def test_moving_the_equivalence_panels_controls_back_shows_the_same_picture_agai
 
 INSIDE = ("normalisation", "checkpointing", "loss", "dropout", "accumulator")
 ONCE_A_WINDOW = ("clipping", "stepping", "schedule", "averaging", "loss_scale")
+
+
+@pytest.mark.parametrize(
+    ("shown", "names"),
+    [
+        (INSIDE, ["in the table", "weights", "moving average", "running statistics"]),
+        (ONCE_A_WINDOW, ["in the table", "weights", "moving average"]),
+    ],
+)
+def test_the_legend_names_the_lines_that_the_panels_choices_can_give(shown, names):
+    _, right = EquivalencePanel(shown).picture.figure.axes
+    assert [text.get_text() for text in right.get_legend().get_texts()] == names
 
 
 @pytest.mark.parametrize("shown", [INSIDE, ONCE_A_WINDOW])

@@ -158,10 +158,7 @@ def spoken(micro_batch, parts, times, batch):
     samples = {1: "1 sample"}.get(batch, f"{batch} samples")
     split = f"{samples} as {steps} × {micro_batch}"
     if smaller:
-        split = (
-            f"{samples} as {steps - smaller} × {micro_batch} "
-            f"and {smaller} × {micro_batch - 1}"
-        )
+        split = f"{samples} as {steps - smaller} × {micro_batch} and {smaller} × {micro_batch - 1}"
     return f"{split}, {times[micro_batch]:.3g} times the time of one batch"
 
 
