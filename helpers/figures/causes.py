@@ -40,7 +40,7 @@ def on_a_line(title: str, rows: Mapping[str, Sequence[Sequence[float]]]) -> Pict
         high = 0.75 + 0.62 * len(rows)  # inches, 0.62 of them below the axes
         figure = new_figure(9, high)
         axes = figure.add_axes([0.19, 0.62 / high, 0.79, 1 - 0.7 / high])
-        for height, (name, batches) in enumerate(reversed(rows.items())):
+        for height, batches in enumerate(reversed(rows.values())):
             axes.axhline(height, color="#cccccc", lw=1, zorder=0)
             for i, values in enumerate(batches):
                 colour = FULL_BATCH if len(batches) == 1 else MICRO_BATCH_COLOURS[i % 4]
