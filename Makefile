@@ -7,13 +7,14 @@ endif
 READY := .venv/ready
 LESSON := notebooks/01_eight_samples_two_steps.ipynb
 
-.PHONY: help lab test bench mutants outputs lint
+.PHONY: help lab test bench mutants student outputs lint
 
 help:
 	@echo "make lab      open the first lesson in JupyterLab   (LAB_ARGS=--no-browser)"
 	@echo "make test     run every test and every notebook     (TEST_ARGS='-k cutting')"
 	@echo "make bench    measure the panels, click to pixel"
 	@echo "make mutants  plant faults, count those that tests see (MUTANTS_ARGS='--sample 50')"
+	@echo "make student  copy the lessons without solutions and answers to build/student"
 	@echo "make outputs  run the notebooks, store their outputs"
 	@echo "make lint     check style and formatting"
 
@@ -28,6 +29,9 @@ bench: $(READY)
 
 mutants: $(READY)
 	$(BIN)/python -m tests.mutants $(MUTANTS_ARGS)
+
+student: $(READY)
+	$(BIN)/python -m helpers.teaching.handing_out
 
 outputs: $(READY)
 	$(BIN)/python tests/store_outputs.py

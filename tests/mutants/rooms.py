@@ -25,6 +25,7 @@ _ROOMS = {
     "subjects/museum_faults": "subjects/museum",
     "subjects/museum_loops": "subjects/museum",
     "subjects/ranks": "subjects/launching",
+    "teaching/handing_out": "handing_out",
 }
 
 
