@@ -152,6 +152,11 @@ def test_every_lesson_is_handed_out_with_what_it_needs(folder):
     assert not list(folder.rglob("__pycache__"))
 
 
+def test_a_copy_is_indented_as_jupyter_writes_it(folder):
+    for path in folder.glob("notebooks/*"):
+        assert path.read_text("utf-8").startswith('{\n "')
+
+
 def test_a_copy_runs_beside_its_own_helpers_and_shows_what_the_lesson_shows(folder):
     path = folder / "notebooks" / LESSONS[0].name
     notebook = read(path)
@@ -189,11 +194,18 @@ def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path):
         hand_out(tmp_path / "mine.txt")
 
 
-@pytest.mark.parametrize("inside", ["notebooks", "helpers/copies"])
-def test_a_folder_within_what_is_handed_out_is_refused(inside):
+@pytest.mark.parametrize("inside", ["notebooks", "helpers", "helpers/copies"])
+def test_a_folder_within_what_is_handed_out_is_refused(inside, tmp_path):
+    for name in ("notebooks", "helpers"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "requirements.txt").write_text("torch")
     with pytest.raises(ValueError, match="folder must lie outside"):
-        hand_out(ROOT / inside)
-    assert not (ROOT / "helpers/copies").exists()
+        hand_out(tmp_path / inside, root=tmp_path)
+    assert sorted(path.name for path in tmp_path.rglob("*")) == [
+        "helpers",
+        "notebooks",
+        "requirements.txt",
+    ]
 
 
 def test_from_the_command_line_it_says_where_and_refuses_without_a_traceback(tmp_path, capsys):

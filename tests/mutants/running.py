@@ -18,7 +18,8 @@ from tests.mutants.rooms import asked, room_of
 
 _PASSED, _USAGE, _NO_TESTS = 0, 4, 5  # pytest's exit codes
 _ALLOWED = (4, 20)  # times the seconds without a fault, and seconds on top; later is killed
-_COPIED = ("helpers", "tests", "notebooks", "docs", "conftest.py", "pyproject.toml")
+_COPIED = ("helpers", "tests", "notebooks", "docs")
+_COPIED += ("conftest.py", "pyproject.toml", "requirements.txt")
 
 # A server that has imported what takes long and nothing of helpers/ forks for each mutant.
 _PROCESSES = multiprocessing.get_context("spawn" if os.name == "nt" else "forkserver")
