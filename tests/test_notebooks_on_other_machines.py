@@ -28,7 +28,7 @@ other_machine.__enter__()
 class Run:
     """How a notebook came out on another machine."""
 
-    differing: list[str]  # the cells that show another text than is stored
+    differing: dict[str, list[str]]  # the texts shown, of the cells where others are stored
     rounded: list[str]  # products that a GPU may round to TF32, and the lesson's line for each
     moved: int  # how many numbers came out otherwise
 
@@ -44,7 +44,8 @@ def on_another_machine(path: Path, seed: int = 0) -> Run:
     folder = {"metadata": {"path": str(path.parent)}}
     NotebookClient(notebook, coalesce_streams=True, resources=folder, timeout=600).execute()
     moved, rounded = ast.literal_eval(texts(told.outputs)[0])
-    differing = [cell.id for cell in compared(lesson) if texts(cell.outputs) != stored[cell.id]]
+    shown = {cell.id: texts(cell.outputs) for cell in compared(lesson)}
+    differing = {name: text for name, text in shown.items() if text != stored[name]}
     return Run(differing, rounded, moved)
 
 
@@ -55,7 +56,7 @@ def compared(cells: list[NotebookNode]) -> list[NotebookNode]:
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_every_compared_text_comes_out_again(path):
     run = on_another_machine(path)
-    assert run.differing == []
+    assert run.differing == {}
     assert run.rounded == [], "run these under same_on_every_device"
     assert run.moved > 0
 
@@ -92,7 +93,7 @@ with same_on_every_device():
 def test_eight_digits_of_a_convolution_are_caught_and_two_are_not(tmp_path):
     digits = ["print(f'{total:.8f}')", "print(f'{total:.2f}')"]
     run = on_another_machine(planted(tmp_path / "n.ipynb", IMPORTS, CONVOLUTION, *digits))
-    assert run.differing == ["cell-2"]
+    assert list(run.differing) == ["cell-2"]
 
 
 def test_a_net_outside_same_on_every_device_is_caught_and_one_inside_is_not(tmp_path):
@@ -115,4 +116,4 @@ batch = one_neuron(), nn.MSELoss(), *eight_samples()
 print(full_batch_gradient(*batch).tolist(), accumulated_gradient(*batch, (4, 4)).tolist())
 """
     run = on_another_machine(planted(tmp_path / "n.ipynb", IMPORTS, exact))
-    assert run == Run(differing=[], rounded=[], moved=0)
+    assert run == Run(differing={}, rounded=[], moved=0)

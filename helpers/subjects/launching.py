@@ -28,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[2]
 HEADER = """\
 import json
 import os
+import sys
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -54,6 +55,8 @@ if __name__ == "__main__":
     result = {call}
     Path(f"rank{{rank}}.json").write_text(json.dumps(result))
     dist.destroy_process_group()
+    sys.stdout.flush()
+    os._exit(0)  # where DDP was used, gloo's threads go on, and now and then abort Python's own end
 """
 
 

@@ -208,6 +208,19 @@ def test_what_ranks_print_is_printed_in_order_and_a_rank_may_return_nothing(caps
     assert capsys.readouterr().out == "[rank 0] hello\n[rank 1] hello\n"
 
 
+def aborts_python_as_it_ends(rank, device):
+    import atexit
+
+    atexit.register(os.abort)
+    print("told")
+    return rank
+
+
+def test_a_launch_is_over_before_python_s_own_end_which_gloo_s_threads_may_abort(capsys):
+    assert torchrun(aborts_python_as_it_ends) == [0, 1]
+    assert capsys.readouterr().out == "[rank 0] told\n[rank 1] told\n"
+
+
 @pytest.mark.parametrize(
     ("interruption", "raised"),
     [(subprocess.TimeoutExpired("", 9), LaunchError), (KeyboardInterrupt(), KeyboardInterrupt)],
