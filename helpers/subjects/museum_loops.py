@@ -76,7 +76,7 @@ def transformers_24725(model: nn.Module, batches: Batches) -> None:
 def transformers_46204(model: nn.Module, batches: Batches) -> None:
     optimizer = SGD(model.parameters(), lr=0.1)
     for window in windows(batches):
-        labels = sum(len(x) + 1 for x in window)  # the first place of a row is no target
+        labels = sum(len(x) + 1 for x in window)  # counts a place that is no target
         for x in window:
             loss = model(x).sum() / labels
             loss.backward()
