@@ -109,16 +109,27 @@ def _first(thing: Any, length: int, count: int) -> Any:
     return thing
 
 
-def lost_to_rounding(story: Story, parts: Parts, taken: Taken, sight: Sight) -> dict[str, float]:
-    """What a narrow ``.grad`` lost of an update's contributions; {} where it is but rounding."""
+def lost_on_the_way(
+    story: Story, parts: Parts, taken: Taken, sight: Sight
+) -> tuple[str, dict[str, float]] | None:
+    """Why ``.grad`` isn't the sum of an update's contributions; None where it is but for rounding.
+
+    An addition rounds by at most half an epsilon of what is there, so n of them lose no more than
+    n epsilons of all lengths. What lacks beyond that was taken away.
+    """
     numbers = [b for b in dict.fromkeys(use.backward for use in taken.fresh) if b]
-    if len(numbers) < 2 or taken.reused or taken.edits:
-        return {}
+    if not numbers or taken.reused or taken.edits:
+        return None
     seen = [story.backwards[b] for b in numbers]
     added = [b.added.vector.double() * sight.owned for b in seen]
     whole, lengths = sum(added), sum(vector.norm().item() for vector in added)
-    lost = (whole - sight.before.double()).norm().item()
-    dtype = parts.narrowest(taken.fresh[0])
-    if not math.isfinite(lost) or lost <= 2 * torch.finfo(dtype).eps * lengths:
-        return {}
-    return {"length lost": lost, "of": whole.norm().item()}
+    missing = whole - sight.before.double()
+    lost = missing.norm().item()
+    eps = torch.finfo(parts.narrowest(taken.fresh[0])).eps
+    if not math.isfinite(lost) or lost <= 2 * eps * lengths:
+        return None
+    numbers_lost = {"length lost": lost, "of": whole.norm().item()}
+    if len(numbers) > 1 and lost <= len(numbers) * eps * lengths:
+        return "low-precision-accumulator", numbers_lost
+    there = missing[sight.before != 0].norm().item()
+    return "cleared-inside-window" if there <= 2 * eps * lengths else "unexplained", numbers_lost

@@ -78,9 +78,9 @@ class Judge:
         return total if self.sum_meant else total / sum(part.weight for part in full)
 
     def _parts_at_start(self, taken: Taken, keys: tuple[Key, ...]) -> list:
-        if not taken.fresh:
+        if not taken.meant:
             return []
-        first, items = taken.fresh[0], self.story.items
+        first, items = taken.meant[0], self.story.items
         return [self.parts.from_start(self.of_key.get(key), items[key], first) for key in keys]
 
     def _rounding(self, taken: Taken) -> float:
@@ -113,7 +113,8 @@ class Judge:
         if not judged.sight.gradient.isfinite().all():
             judged.add("nan-micro-batch", **{"without a finite loss": _voids(parts.values())})
         elif all(part.void for part in parts.values()):
-            if moved and not taken.reused:
+            emptied = any(use.key not in self.void for use in taken.meant)
+            if moved and not taken.reused and not emptied:
                 judged.add("empty-window-stepped", moved=max(s.change.norm for s in taken.steps))
         else:
             self._judge_scale(judged)
@@ -127,9 +128,9 @@ class Judge:
         moves = inside.moved(self.run, self.story, taken)
         if moves:
             judged.add("weights-moved-between-updates", times=moves)
-        lost = inexact.lost_to_rounding(self.story, self.parts, taken, sight)
+        lost = inexact.lost_on_the_way(self.story, self.parts, taken, sight)
         if lost:
-            judged.add("low-precision-accumulator", **lost)
+            judged.add(lost[0], **lost[1])
         if taken.edits and not taken.reused and not self._is_right(judged, rounding):
             kind, numbers = inside.name_edits(self.story, taken, sight, rounding, self.max_norm)
             judged.add(kind, **numbers)

@@ -49,6 +49,7 @@ def number_anew(story: Story, in_an_epoch: int) -> None:
     story.uses = [new[id(use)] for use in story.uses]
     for taken in (*story.updates, *story.skipped):
         taken.fresh = [new[id(use)] for use in taken.fresh]
+        taken.emptied = [new[id(use)] for use in taken.emptied]
     story.items = {use.key: use.item for use in story.uses}
     epochs = [epoch for epoch, _ in story.items]
     story.lengths = [epochs.count(epoch) for epoch in sorted(set(epochs))]

@@ -45,9 +45,15 @@ class Taken:
     steps: list[Step]
     at: int  # where among the events it stands
     fresh: list[Use] = field(default_factory=list)  # used here first
+    emptied: list[Use] = field(default_factory=list)  # cleared since the update before, unused
     reused: tuple[int, ...] = ()  # backwards that an earlier update had used
     edits: list[Edit] = field(default_factory=list)  # inside the window
     skipped: bool = False  # not taken: its gradient was not finite, and a scaler left it out
+
+    @property
+    def meant(self) -> list[Use]:
+        """What it used; if nothing at all, what was cleared before it could."""
+        return self.fresh or ([] if self.reused else self.emptied)
 
 
 @dataclass
@@ -92,6 +98,7 @@ class _Teller:
         self.first_use: dict[int, int] = {}  # backward to the update that used it first
         self.of_backward: dict[int, list[Use]] = {}
         self.inner_edits: list[Edit] = []  # since the last update
+        self.emptied: list[Use] = []  # likewise
 
     def tell(self) -> Story:
         for place, event in enumerate(self.events):
@@ -188,6 +195,7 @@ class _Teller:
             taken = Taken(len(updates) + 1, [event], place)
             updates.append(taken)
             taken.edits, self.inner_edits = self.inner_edits, []
+            taken.emptied, self.emptied = self.emptied, []
         fresh = [b for b in event.backwards if self.first_use.get(b, taken.number) == taken.number]
         taken.reused = tuple(
             sorted({*taken.reused, *(b for b in event.backwards if b not in fresh)})
@@ -208,7 +216,9 @@ class _Teller:
         finite = event.held.norm - event.held.norm == 0
         for use in uses:
             self.story.lost.setdefault(use.key, "cleared" if finite else "skipped")
-        if uses and not finite:
+        if finite:
+            self.emptied += uses
+        elif uses:
             self.story.skipped.append(Taken(0, [], place, uses, skipped=True))
 
     def edit(self, event: Edit, place: int) -> None:

@@ -8,6 +8,8 @@ from helpers.audit.uses import Key, Story
 FLUSH, CARRY, DROP = "flush", "carry on", "drop"
 LAST_WINDOWS = (FLUSH, CARRY, DROP)
 
+EMPTIED = "cleared-inside-window"
+
 Window = tuple[Key, ...]
 
 
@@ -37,7 +39,7 @@ def windows_of(story: Story, void: set[Key], k: int, last_window: str | None) ->
             be carried on, as the loop does.
     """
     groups = [
-        (t.number, tuple(u.key for u in t.fresh if u.key not in void))
+        (t.number, tuple(u.key for u in t.meant if u.key not in void))
         for t in sorted([*story.updates, *story.skipped], key=lambda t: t.at)
     ]
     taken = [group for _, group in groups if group]
@@ -54,6 +56,10 @@ def windows_of(story: Story, void: set[Key], k: int, last_window: str | None) ->
         windows = _chunks(_epochs(story.items), k)
         result = Windows({})
         _name(result, story, void, groups, windows, k)
+    for update in story.updates:
+        emptied = [use.key for use in update.meant if use.key not in void]
+        if emptied and not update.fresh:
+            result.add(EMPTIED, [update.number], **{"micro-batches lost": len(emptied)})
     result.of_key = of_key = {key: window for window in windows for key in window}
     for number, group in groups:
         if number:
@@ -131,7 +137,7 @@ def _name(
         ends = {"first step after": full[0][1][-1][1], "accumulation steps": k}
         result.add("boundary-off-by-one", [n for n, _ in odd if n], **ends)
         return
-    explained: set[Key] = set()
+    explained = {use.key for t in story.updates if not t.fresh for use in t.meant}
     for number, group in odd:
         window = next(w for w in windows if group[-1] in w)
         others = [key for key in group if key not in window]
@@ -145,7 +151,7 @@ def _name(
             others = []
         cleared = [key for key in missing if story.lost.get(key) == "cleared"]
         if cleared and cleared == missing and not others:
-            result.add("cleared-inside-window", [number], **{"micro-batches lost": len(cleared)})
+            result.add(EMPTIED, [number], **{"micro-batches lost": len(cleared)})
             explained |= {*cleared}
         elif missing or others:
             result.add("unexplained", [number], **{"micro-batches": len(group)})

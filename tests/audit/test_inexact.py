@@ -97,6 +97,38 @@ def test_a_fault_is_seen_beside_dropout_and_batch_norm():
     assert kinds(report) == {"divided-twice", "batch-statistics"}
 
 
+def drop(weight):
+    weight.grad = None
+
+
+def halve_half(weight):
+    weight.grad[:4] /= 2
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (drop, "cleared-inside-window"),
+        (lambda weight: weight.grad.zero_(), "cleared-inside-window"),
+        (halve_half, None),
+    ],
+)
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_a_layer_that_loses_its_gradient_before_the_step_is_not_rounding(change, named, steps):
+    def train(model, batches):
+        optimizer = SGD(model.parameters(), 0.1)
+        for window in windows(batches, steps):
+            for batch in window:
+                (each(model, batch).mean() / len(window)).backward()
+            change(model[0].weight)
+            optimizer.step()
+            optimizer.zero_grad()
+
+    report = audit(train, net(), BATCHES, each, steps)
+    assert kinds(report) == ({named} if named else set())
+    assert bool(report.choices) == (named is None), "a change by hand may be meant"
+
+
 def in_batch(model, x):
     """Each sample's place among the others of its micro-batch."""
     similar = model(x) @ model(x).T

@@ -1,6 +1,7 @@
 """Which micro-batches enter which update: each fault gets its kind, the mended loop none."""
 
 import pytest
+from torch.optim import AdamW
 
 from tests.audit.loops import (
     SGD,
@@ -12,6 +13,7 @@ from tests.audit.loops import (
     right,
     samples,
     stepping_at,
+    windows,
 )
 
 SEVEN = samples(1, 2, 3, 4, 5, 6, 7)
@@ -152,6 +154,27 @@ def test_accelerate_616_clearing_before_each_backward_loses_all_but_the_last():
     report = audited(loop(epoch), POWERS, 4)
     assert kinds(report) == {"cleared-inside-window"}
     assert (gradients(report), rights(report)) == ([2.0], [3.75])
+
+
+@pytest.mark.parametrize("set_to_none", [True, False])
+@pytest.mark.parametrize("optimizer_of", [SGD, AdamW])
+@pytest.mark.parametrize("faulty", [(1, 2, 3), (2,), (3,)])
+def test_clearing_just_before_the_step_loses_the_whole_window(optimizer_of, set_to_none, faulty):
+    def train(model, batches):
+        optimizer = optimizer_of(model.parameters(), lr=0.1)
+        for number, window in enumerate(windows(batches, 3), 1):
+            for x in window:
+                (model(x).mean() / len(window)).backward()
+            if number in faulty:
+                optimizer.zero_grad(set_to_none)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none)
+
+    report = audited(train, SEVEN, 3)
+    assert kinds(report) == {"cleared-inside-window"}
+    assert of_updates(report, "cleared-inside-window") == faulty
+    off = [update.comparison.relative_difference for update in report.updates]
+    assert off == pytest.approx([float(number in faulty) for number in (1, 2, 3)])
 
 
 def test_a_validation_inside_the_window_that_clears_is_named():
