@@ -14,13 +14,11 @@ SCALING_CHOICES = [(SCALING_NAMES[scaling], scaling) for scaling in SCALINGS]
 
 
 def buttons(options, value) -> widgets.ToggleButtons:
-    """A row of toggle buttons, all wide enough for the longest label, of which one is pressed.
+    """A row of toggle buttons, each as wide as its label, of which one is pressed.
 
     Used for short lists too: JupyterLab keeps the keys pressed in a drop-down menu to itself.
     """
-    labels = [option[0] if isinstance(option, tuple) else str(option) for option in options]
-    width = max(36, 24 + 8 * max(map(len, labels)))  # pixels; JupyterLab cuts a label that is wider
-    return widgets.ToggleButtons(options=options, value=value, style={"button_width": f"{width}px"})
+    return widgets.ToggleButtons(options=options, value=value, style={"button_width": "max-content"})
 
 
 def labelled(text: str, control: widgets.Widget) -> widgets.HBox:
