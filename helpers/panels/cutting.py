@@ -59,7 +59,8 @@ class CuttingPanel(Panel):
         first = f"{CuttingPicture.first_tile / width:.4%}"  # up to the middle of the first tile
         pitch = f"{CuttingPicture.tile_pitch / width:.4%}"
         for i, gap in enumerate(self.gaps):
-            gap.layout.grid_column = str(i + 2)
+            # Not grid_column: JupyterLab clears that when it finds grid_area empty.
+            gap.layout.grid_area = f"1 / {i + 2} / 2 / {i + 3}"
         layout = widgets.Layout(
             grid_template_columns=f"{first} repeat(7, {pitch})",
             justify_items="center",

@@ -328,5 +328,5 @@ def test_each_toggle_stands_above_the_gap_that_it_cuts():
     assert (layout.max_width, layout.justify_items) == ("9in", "center")
     columns = re.fullmatch(r"([\d.]+)% repeat\(7, ([\d.]+)%\)", layout.grid_template_columns)
     first, pitch = (float(share) / 100 for share in columns.groups())
-    cells = [int(gap.layout.grid_column) - 2 for gap in panel.gaps]
+    cells = [int(gap.layout.grid_area.split(" / ")[1]) - 2 for gap in panel.gaps]
     assert [first + (cell + 0.5) * pitch for cell in cells] == pytest.approx(between, abs=5e-4)
