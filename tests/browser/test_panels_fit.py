@@ -35,14 +35,15 @@ STICKING_OUT = """panel => {
     const column = panel.closest(".jp-OutputArea-output").getBoundingClientRect();
     return [...panel.querySelectorAll("*:not(table, table *)")].filter(shown => {
         const box = shown.getBoundingClientRect();
-        return box.width * box.height && (box.left < column.left - 1 || box.right > column.right + 1);
-    }).map(shown => `${shown.tagName}.${shown.getAttribute("class")} ${shown.textContent.trim().slice(0, 40)}`);
+        const seen = box.width * box.height > 0;
+        return seen && (box.left < column.left - 1 || box.right > column.right + 1);
+    }).map(shown => `${shown.tagName} ${shown.textContent.trim().slice(0, 40)}`);
 }"""
 CUT_OFF = """panel => [...panel.querySelectorAll("*:not(svg, svg *)")]
     .filter(shown => getComputedStyle(shown).overflowX !== "visible"
         && !(shown.firstElementChild?.tagName === "TABLE")
         && shown.scrollWidth > shown.clientWidth)
-    .map(shown => `${shown.tagName}.${shown.getAttribute("class")} ${shown.textContent.trim().slice(0, 40)}`)"""
+    .map(shown => `${shown.tagName} ${shown.textContent.trim().slice(0, 40)}`)"""
 BOXES = """shapes => shapes.map(shape => {
     const {left, right, top, bottom} = shape.getBoundingClientRect();
     return [left, right, top, bottom];
