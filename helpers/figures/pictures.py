@@ -30,7 +30,7 @@ class Table:
 
     def html(self, colours: Sequence[str] = ()) -> str:
         """The table in HTML; row i is marked with a bar in ``colours[i]``."""
-        right = "style='text-align:right;padding-left:18px'"
+        right = "style='text-align:right;padding-left:min(18px,1.3vw)'"
         first, *others = map(html.escape, self.heading)
         head = f"<th style='text-align:left'>{first}</th>"
         head += "".join(f"<th {right}>{cell}</th>" for cell in others)
@@ -42,8 +42,11 @@ class Table:
             cells += "".join(f"<td {right}>{cell}</td>" for cell in others)
             body += f"<tr>{cells}</tr>"
         closing = html.escape(self.closing)
-        closing = f"<div style='padding:4px 0'><b>{closing}</b></div>" if closing else ""
-        return f"{closing}<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        if closing:  # read aloud when it is new
+            closing = f"<div aria-live='polite' style='padding:4px 0'><b>{closing}</b></div>"
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        # No width of its own, else a wide table would make the picture above it as wide.
+        return f"{closing}<div style='width:0;min-width:100%;overflow-x:auto'>{table}</div>"
 
 
 class Picture:

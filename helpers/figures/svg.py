@@ -60,12 +60,15 @@ class SvgDrawing:
             return self._still[limits], self._draw_moving()
 
     def element(self, content: str, alt: str = "") -> str:
-        """``content`` in an ``<svg>`` of the figure's size; screen readers skip it without alt."""
+        """``content`` in an ``<svg>`` as wide as its place, at most the figure's size.
+
+        Screen readers skip it without alt.
+        """
         width, height = (f"{72 * inches:g}" for inches in self.figure.get_size_inches())
         label = f'role="img" aria-label="{html.escape(alt)}"' if alt else 'aria-hidden="true"'
         return (
-            f'<svg {label} width="{width}pt" height="{height}pt" viewBox="0 0 {width} {height}"'
-            f' style="{_LINE_STYLE}" xmlns="http://www.w3.org/2000/svg"'
+            f'<svg {label} viewBox="0 0 {width} {height}"'
+            f' style="display:block;width:100%;max-width:{width}pt;{_LINE_STYLE}" xmlns="http://www.w3.org/2000/svg"'
             f' xmlns:xlink="http://www.w3.org/1999/xlink">{content}</svg>'
         )
 

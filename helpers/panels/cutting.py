@@ -18,9 +18,6 @@ from helpers.panels.panel import SCALING_CHOICES, Panel, buttons, labelled
 from helpers.samples import equal_sizes
 from helpers.subjects.cutting import Cut, cut, eight_gradients
 
-PIXELS_PER_INCH = 96
-GAP_WIDTH = 48
-
 
 class CuttingPanel(Panel):
     """The eight samples with a cut allowed in each of the seven gaps, and the scaling to choose.
@@ -41,30 +38,35 @@ class CuttingPanel(Panel):
             widgets.ToggleButton(
                 description=f"{i}|{i + 1}",
                 tooltip=f"cut between sample {i} and sample {i + 1}",
-                layout=widgets.Layout(width=f"{GAP_WIDTH}px", padding="0"),
+                layout=widgets.Layout(width="98%", max_width="48px", margin="2px 0 0", padding="0"),
             )
             for i in range(1, 8)
         )
-        self.steps = buttons([1, 2, 4, 8], None)
+        self.steps = buttons([1, 2, 4, 8], 2)
         self.scaling = buttons(SCALING_CHOICES, "steps")
         self.gaps[3].value = True
         picture = CuttingPicture(self.eight.losses.tolist(), self.eight.gradients.tolist())
-        super().__init__(picture, (*self.gaps, self.steps, self.scaling), self._layout())
-        self.control_moved(self.gaps[0])
-
-    def _layout(self) -> widgets.Widget:
-        """The toggles in a row, each above the gap between the two tiles it cuts."""
-        pitch, first = CuttingPicture.tile_pitch, CuttingPicture.first_tile
-        left = (first + pitch / 2) * PIXELS_PER_INCH - GAP_WIDTH / 2
-        between = pitch * PIXELS_PER_INCH - GAP_WIDTH
-        for i, gap in enumerate(self.gaps):
-            gap.layout.margin = f"2px 0 0 {between if i else left:g}px"
         rows = [
             labelled("each loss", self.scaling),
             labelled("equal steps", self.steps),
-            widgets.HBox(self.gaps),
+            self._above_the_tiles(),
         ]
-        return widgets.VBox(rows, layout=widgets.Layout(width="870px"))
+        super().__init__(picture, (*self.gaps, self.steps, self.scaling), rows)
+
+    def _above_the_tiles(self) -> widgets.Widget:
+        """The toggles in a row as wide as the picture, each above the gap that it cuts."""
+        width, _ = CuttingPicture.size
+        first = f"{CuttingPicture.first_tile / width:.4%}"  # up to the middle of the first tile
+        pitch = f"{CuttingPicture.tile_pitch / width:.4%}"
+        for i, gap in enumerate(self.gaps):
+            # Not grid_column: JupyterLab clears that when it finds grid_area empty.
+            gap.layout.grid_area = f"1 / {i + 2} / 2 / {i + 3}"
+        layout = widgets.Layout(
+            grid_template_columns=f"{first} repeat(7, {pitch})",
+            justify_items="center",
+            max_width=f"{width:g}in",
+        )
+        return widgets.GridBox(self.gaps, layout=layout)
 
     def control_moved(self, control: widgets.ValueWidget) -> None:
         if control is self.steps and self.steps.value is not None:

@@ -2,8 +2,6 @@
 
 from collections.abc import Mapping, Sequence
 
-import ipywidgets as widgets
-
 from helpers.figures import DevicesPicture, Table, number
 from helpers.figures.devices import WAYS
 from helpers.panels.panel import Panel, buttons, labelled
@@ -38,13 +36,13 @@ class DevicesPanel(Panel):
         self.bucket_size = buttons([(f"{s} MiB", s) for s in self.buckets], max(buckets))
         self.speed = buttons([(f"{s} Gbit/s", s) for s in SPEEDS], 1)
         rows = [
-            widgets.HBox([labelled("ranks", self.ranks)]),
-            widgets.HBox([labelled("steps k", self.accumulation_steps)]),
+            labelled("ranks", self.ranks),
+            labelled("steps k", self.accumulation_steps),
             labelled("bucket size", self.bucket_size),
             labelled("link", self.speed),
         ]
         controls = (self.ranks, self.accumulation_steps, self.bucket_size, self.speed)
-        super().__init__(DevicesPicture(), controls, widgets.VBox(rows))
+        super().__init__(DevicesPicture(), controls, rows)
 
     def follow(self) -> tuple[Table, Sequence[str]]:
         self.updates = {

@@ -7,7 +7,7 @@ import ipywidgets as widgets
 from helpers import checks
 from helpers.figures import EquivalencePicture, Table, number
 from helpers.figures.equivalence import AVERAGED, LINES, ROUNDING, STATISTICS, WEIGHTS
-from helpers.panels.panel import Panel, buttons, labelled
+from helpers.panels.panel import Panel, buttons, labelled, side_by_side
 from helpers.subjects.causes import CHOICES, Causes
 from helpers.subjects.equivalence import STEPS, UPDATES, distances
 
@@ -66,19 +66,17 @@ class EquivalencePanel(Panel):
         self.all_off.on_click(lambda _: self.only())
         switches = [labelled(LABELS[name], control) for name, control in self.causes.items()]
         rows = [
-            widgets.HBox(
-                [
-                    labelled("steps k", self.accumulation_steps),
-                    labelled("updates", self.updates),
-                    self.all_off,
-                ]
+            side_by_side(
+                labelled("steps k", self.accumulation_steps),
+                labelled("updates", self.updates),
+                self.all_off,
             ),
-            *(widgets.HBox(switches[i : i + 2]) for i in range(0, len(switches), 2)),
+            *(side_by_side(*switches[i : i + 2]) for i in range(0, len(switches), 2)),
         ]
         controls = (*self.causes.values(), self.accumulation_steps, self.updates)
         # Without a choice of BatchNorm there is nothing that has running statistics.
         names = [line for line in LINES if line != STATISTICS or "normalisation" in self.causes]
-        super().__init__(EquivalencePicture(UPDATES, names), controls, widgets.VBox(rows))
+        super().__init__(EquivalencePicture(UPDATES, names), controls, rows)
 
     def only(self, **causes: str) -> None:
         """Switch these causes to the choices given and all others off.

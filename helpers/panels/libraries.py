@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 import ipywidgets as widgets
 
 from helpers.figures import LibrariesPicture, LibraryRow, Table, number
-from helpers.panels.panel import Panel, buttons, labelled
+from helpers.panels.panel import Panel, buttons, labelled, side_by_side
 from helpers.subjects.libraries import LOOPS, WAYS, expected, measured
 from helpers.subjects.windows import Timeline, timeline
 
@@ -34,15 +34,15 @@ class LibrariesPanel(Panel):
         self.accumulation_steps = buttons([1, 2, 3, 4], 3)
         self.way = buttons(WAYS, "as it comes")
         rows = [
-            widgets.HBox(
-                [labelled("samples", self.samples), labelled("batch size", self.batch_size)]
+            side_by_side(
+                labelled("samples", self.samples), labelled("batch size", self.batch_size)
             ),
-            widgets.HBox(
-                [labelled("steps k", self.accumulation_steps), labelled("loss and data", self.way)]
+            side_by_side(
+                labelled("steps k", self.accumulation_steps), labelled("loss and data", self.way)
             ),
         ]
         controls = (self.samples, self.batch_size, self.accumulation_steps, self.way)
-        super().__init__(LibrariesPicture((RIGHT, *LOOPS)), controls, widgets.VBox(rows))
+        super().__init__(LibrariesPicture((RIGHT, *LOOPS)), controls, rows)
 
     def follow(self) -> tuple[Table, Sequence[str]]:
         self.right = timeline(*self._numbers, "true mean")

@@ -6,7 +6,7 @@ import ipywidgets as widgets
 
 from helpers.figures import MemoryPicture, Table, number
 from helpers.figures.memory import PART_COLOURS
-from helpers.panels.panel import Panel, buttons, labelled
+from helpers.panels.panel import Panel, buttons, labelled, side_by_side
 from helpers.subjects.memory import GIB, PRECISIONS, SHAPES, STATES, Split, split_for
 
 
@@ -42,8 +42,8 @@ class MemoryPanel(Panel):
             (("precision", self.precision), ("checkpointing", self.checkpointing)),
         ]
         controls = tuple(control for row in rows for _, control in row)
-        boxes = [widgets.HBox([labelled(*pair) for pair in row]) for row in rows]
-        super().__init__(MemoryPicture(), controls, widgets.VBox(boxes))
+        boxes = [side_by_side(*(labelled(*pair) for pair in row)) for row in rows]
+        super().__init__(MemoryPicture(), controls, boxes)
 
     def follow(self) -> tuple[Table, Sequence[str]]:
         self.split = split = split_for(

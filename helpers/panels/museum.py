@@ -2,8 +2,6 @@
 
 from collections.abc import Sequence
 
-import ipywidgets as widgets
-
 from helpers.figures import MuseumPicture, Table, UpdateBar, number
 from helpers.panels.panel import Panel, buttons, labelled
 from helpers.subjects.museum_faults import (
@@ -39,7 +37,7 @@ class MuseumPanel(Panel):
         rows = [labelled("micro-batches", self.data)]
         rows += [labelled(name, control) for name, control in self.faults.items()]
         controls = (self.data, *self.faults.values())
-        super().__init__(MuseumPicture(), controls, widgets.VBox(rows))
+        super().__init__(MuseumPicture(), controls, rows)
 
     def follow(self) -> tuple[Table, Sequence[str]]:
         self.report = audited(*self._setting)

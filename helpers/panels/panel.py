@@ -11,21 +11,43 @@ from helpers.figures import SCALING_NAMES, SvgDrawing, Table, png
 from helpers.gradients import SCALINGS
 
 SCALING_CHOICES = [(SCALING_NAMES[scaling], scaling) for scaling in SCALINGS]
+MOST_BUTTONS = 16
 
 
 def buttons(options, value) -> widgets.ToggleButtons:
-    """A row of toggle buttons, all wide enough for the longest label, of which one is pressed.
+    """A row of toggle buttons, each as wide as its label, of which one is pressed.
 
     Used for short lists too: JupyterLab keeps the keys pressed in a drop-down menu to itself.
     """
-    labels = [option[0] if isinstance(option, tuple) else str(option) for option in options]
-    width = max(36, 24 + 8 * max(map(len, labels)))  # pixels; JupyterLab cuts a label that is wider
-    return widgets.ToggleButtons(options=options, value=value, style={"button_width": f"{width}px"})
+    return widgets.ToggleButtons(
+        options=options, value=value, style={"button_width": "max-content"}
+    )
+
+
+def side_by_side(*boxes: widgets.Widget) -> widgets.HBox:
+    """Controls side by side, in several lines where they don't fit into one."""
+    return widgets.HBox(boxes, layout=widgets.Layout(flex_flow="row wrap"))
 
 
 def labelled(text: str, control: widgets.Widget) -> widgets.HBox:
-    """A control with its label in front; JupyterLab would put the label of buttons above them."""
-    return widgets.HBox([widgets.Label(text, layout=widgets.Layout(width="100px")), control])
+    """A control with its label in front; JupyterLab would put the label of buttons above them.
+
+    A screen reader hears the label with each button, and as the name of a menu; ipywidgets has no
+    way to name a slider.
+    """
+    if isinstance(control, widgets.ToggleButtons):
+        # One for each button there may ever be: those of new options take theirs from here.
+        control.tooltips = [text] * MOST_BUTTONS
+    elif isinstance(control, widgets.Dropdown):
+        control.tooltip = text
+    label = widgets.Label(text, layout=widgets.Layout(min_width="100px", flex="0 0 auto"))
+    return side_by_side(label, control)
+
+
+def _reset_button() -> widgets.Button:
+    layout = widgets.Layout(width="max-content", flex="0 0 auto", margin="2px 2px 2px auto")
+    tooltip = "set all controls of this panel back"
+    return widgets.Button(description="Reset", tooltip=tooltip, layout=layout)
 
 
 def _failure(error: str, settings: str) -> str:
@@ -40,20 +62,34 @@ class Panel:
     to them. In JupyterLab it is a live widget, the picture as SVG; anywhere without a kernel it is
     a PNG with alt text; as plain text it is the table of the numbers drawn.
 
-    A subclass gives ``title``, makes its controls and its picture, then calls ``super().__init__``;
-    it says in :meth:`follow` how numbers follow from controls.
+    A subclass gives ``title``, makes its controls and its picture, then calls ``super().__init__``
+    with the rows that its controls stand in; it says in :meth:`follow` how numbers follow from
+    controls. ``reset``, a button, sets all controls back to what they were after that call.
     """
 
     title: str
 
-    def __init__(self, picture, controls: Sequence[widgets.ValueWidget], layout: widgets.Widget):
+    def __init__(
+        self,
+        picture,
+        controls: Sequence[widgets.ValueWidget],
+        rows: Sequence[widgets.Widget],
+    ):
         self.picture, self.controls = picture, tuple(controls)
         self.drawing = SvgDrawing(picture.figure, picture.moving)
         # One cell of a grid for both: the moving part lies on the still one, which is sent once.
-        place = widgets.Layout(grid_area="1 / 1 / 2 / 2")
+        place = widgets.Layout(grid_area="1 / 1 / 2 / 2", margin="0")
         self.ground, self.screen = widgets.HTML(layout=place), widgets.HTML(layout=place)
-        self.widget = widgets.VBox([layout, widgets.GridBox([self.ground, self.screen])])
-        self._held = False
+        # No wider than the notebook's column, however wide a table would like to be.
+        column = widgets.Layout(grid_template_columns="minmax(0, 1fr)")
+        shown = widgets.GridBox([self.ground, self.screen], layout=column)
+        self.reset = _reset_button()
+        self.reset.on_click(lambda _: self._set_back())
+        first, *others = rows
+        top = side_by_side(first, self.reset)
+        top.layout.max_width = f"{72 * picture.figure.get_size_inches()[0]:g}pt"
+        self.widget = widgets.VBox([top, *others, shown])
+        self._held, self._first = False, [control.value for control in self.controls]
         for control in self.controls:
             control.observe(self._moved, "value")
         self.refresh()
@@ -100,6 +136,12 @@ class Panel:
         finally:
             self._held = False
         self.refresh()
+
+    def _set_back(self) -> None:
+        """All controls as they were at first, in their order: some decide what others may be."""
+        with self.hold():
+            for control, value in zip(self.controls, self._first, strict=True):
+                control.value = value
 
     def _moved(self, change: dict) -> None:
         with self.hold():

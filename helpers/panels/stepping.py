@@ -6,7 +6,7 @@ import ipywidgets as widgets
 
 from helpers.figures import MICRO_BATCH_COLOURS, SteppingPicture, Table, number
 from helpers.figures.stepping import MOST_LINES
-from helpers.panels.panel import Panel, buttons, labelled
+from helpers.panels.panel import Panel, buttons, labelled, side_by_side
 from helpers.subjects.stepping import Loop, source_lines, step_through
 
 
@@ -53,9 +53,9 @@ class SteppingPanel(Panel):
         self.forward.on_click(lambda _: self._go(+1))
         rows = [
             labelled("loop", self.loop),
-            widgets.HBox([labelled("lines run", self.moment), self.back, self.forward]),
+            side_by_side(labelled("lines run", self.moment), self.back, self.forward),
         ]
-        super().__init__(SteppingPicture(), (self.loop, self.moment), widgets.VBox(rows))
+        super().__init__(SteppingPicture(), (self.loop, self.moment), rows)
 
     def _go(self, lines: int) -> None:
         self.moment.value = min(max(self.moment.value + lines, 0), self.moment.max)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import ipywidgets as widgets
 
 from helpers.figures import MICRO_BATCH_COLOURS, Table, TokensPicture, number
-from helpers.panels.panel import Panel, buttons, labelled
+from helpers.panels.panel import Panel, buttons, labelled, side_by_side
 from helpers.subjects.tokens import MOST_TARGETS, RULES, TokenWindow, token_window
 
 SEQUENCES = 8
@@ -48,9 +48,8 @@ class TokensPanel(Panel):
         self.rule = buttons(list(zip(RULE_NAMES, RULES, strict=True)), "means")
         pairs = itertools.zip_longest(self.targets, self.gaps)
         row = [widget for pair in pairs for widget in pair if widget is not None]
-        sliders = widgets.HBox(row, layout=widgets.Layout(height="150px", overflow="hidden"))
-        layout = widgets.VBox([labelled("each loss", self.rule), labelled("targets", sliders)])
-        super().__init__(TokensPicture(), (*self.targets, *self.gaps, self.rule), layout)
+        rows = [labelled("each loss", self.rule), labelled("targets", side_by_side(*row))]
+        super().__init__(TokensPicture(), (*self.targets, *self.gaps, self.rule), rows)
 
     def follow(self) -> tuple[Table, Sequence[str]]:
         targets = [slider.value for slider in self.targets]

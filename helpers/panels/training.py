@@ -13,7 +13,7 @@ from helpers.figures import (
     TrainingPicture,
     number,
 )
-from helpers.panels.panel import SCALING_CHOICES, Panel, buttons, labelled
+from helpers.panels.panel import SCALING_CHOICES, Panel, buttons, labelled, side_by_side
 from helpers.subjects.training import OPTIMIZERS, UPDATES, Run, loss_surface, run_on_eight
 
 LEARNING_RATES = [
@@ -58,17 +58,15 @@ class TrainingPanel(Panel):
             self.lr,
         )
         rows = [
-            widgets.HBox(
-                [
-                    labelled("batch size", self.batch_size),
-                    labelled("steps", self.accumulation_steps),
-                ]
+            side_by_side(
+                labelled("batch size", self.batch_size),
+                labelled("steps", self.accumulation_steps),
             ),
             labelled("each loss", self.scaling),
             labelled("optimizer", self.optimizer),
             labelled("learning rate", self.lr),
         ]
-        super().__init__(picture, controls, widgets.VBox(rows))
+        super().__init__(picture, controls, rows)
 
     def control_moved(self, control: widgets.ValueWidget) -> None:
         if control is self.batch_size:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import ipywidgets as widgets
 
 from helpers.figures import Table, WindowsPicture, number
-from helpers.panels.panel import Panel, buttons, labelled
+from helpers.panels.panel import Panel, buttons, labelled, side_by_side
 from helpers.subjects.windows import POLICIES, timeline
 
 
@@ -33,16 +33,14 @@ class WindowsPanel(Panel):
         self.policy = buttons(list(POLICIES), "divided by k")
         numbers = (self.samples, self.batch_size, self.accumulation_steps)
         rows = [
-            widgets.HBox([labelled("samples", self.samples), labelled("epochs", self.epochs)]),
-            widgets.HBox(
-                [
-                    labelled("batch size", self.batch_size),
-                    labelled("steps k", self.accumulation_steps),
-                ]
+            side_by_side(labelled("samples", self.samples), labelled("epochs", self.epochs)),
+            side_by_side(
+                labelled("batch size", self.batch_size),
+                labelled("steps k", self.accumulation_steps),
             ),
             labelled("last window", self.policy),
         ]
-        super().__init__(WindowsPicture(), (*numbers, self.epochs, self.policy), widgets.VBox(rows))
+        super().__init__(WindowsPicture(), (*numbers, self.epochs, self.policy), rows)
 
     def follow(self) -> tuple[Table, Sequence[str]]:
         self.run = run = timeline(

@@ -318,16 +318,15 @@ def test_unscaled_only_four_equal_pieces_reach_4_and_minus_14():
 def test_each_toggle_stands_above_the_gap_that_it_cuts():
     panel = CuttingPanel()
     tiles = [path.get_extents() for path in panel.picture.tiles.get_paths()]
-    to_pixels = panel.picture.tiles.axes.transData.transform
-    dots = panel.picture.figure.dpi
+    to_pixels, page = panel.picture.tiles.axes.transData.transform, panel.picture.figure.bbox
     between = [
-        (to_pixels((left.x1, 0))[0] + to_pixels((right.x0, 0))[0]) / 2 * 96 / dots
+        (to_pixels((left.x1, 0))[0] + to_pixels((right.x0, 0))[0]) / 2 / page.width
         for left, right in itertools.pairwise(tiles)
     ]
-    reached, centres = 0.0, []
-    for gap in panel.gaps:
-        width = float(gap.layout.width.removesuffix("px"))
-        _, _, _, margin = gap.layout.margin.split()
-        centres.append(reached + float(margin.removesuffix("px")) + width / 2)
-        reached = centres[-1] + width / 2
-    assert centres == pytest.approx(between, abs=0.5)
+    (above,) = [box for box in panel.widget.children if panel.gaps[0] in box.children]
+    layout = above.layout
+    assert (layout.max_width, layout.justify_items) == ("9in", "center")
+    columns = re.fullmatch(r"([\d.]+)% repeat\(7, ([\d.]+)%\)", layout.grid_template_columns)
+    first, pitch = (float(share) / 100 for share in columns.groups())
+    cells = [int(gap.layout.grid_area.split(" / ")[1]) - 2 for gap in panel.gaps]
+    assert [first + (cell + 0.5) * pitch for cell in cells] == pytest.approx(between, abs=5e-4)

@@ -1,8 +1,10 @@
 """What holds for every panel."""
 
+import html
 import re
 import xml.etree.ElementTree as ElementTree
 
+import ipywidgets as widgets
 import pytest
 
 from helpers.figures import SvgDrawing
@@ -18,7 +20,7 @@ from helpers.panels import (
     TrainingPanel,
     WindowsPanel,
 )
-from tests.subjects.panels import move_at_random
+from tests.subjects.panels import move_at_random, values
 from tests.subjects.pictures import text_extents
 
 
@@ -145,3 +147,75 @@ def test_where_the_ground_changes_the_old_one_is_covered_meanwhile(make):
             content = svg(shown).split(">", 1)[1].removesuffix("</svg>")
             assert content in before[1]
             assert content not in after[1]
+
+
+@every_panel
+def test_reset_sets_every_control_back_and_draws_once(make, monkeypatch):
+    panel, follow, followed = make(), type(make()).follow, []
+    start, shown = [control.value for control in panel.controls], panel.screen.value
+    for _ in move_at_random(panel, moves=20, seed=2):
+        pass
+    assert panel.screen.value != shown
+    monkeypatch.setattr(panel, "follow", lambda: followed.append(1) or follow(panel))
+    panel.reset.click()
+    assert [control.value for control in panel.controls] == start
+    assert panel.screen.value == shown
+    assert len(followed) == 1
+
+
+@every_panel
+def test_reset_is_a_button_beside_the_controls_and_none_of_them(make):
+    panel = make()
+    assert panel.reset.description == "Reset"
+    assert panel.reset in list(inside(panel.widget))
+    assert panel.reset not in panel.controls
+    assert all(control in list(inside(panel.widget)) for control in panel.controls)
+
+
+@every_panel
+def test_both_parts_of_the_picture_are_as_wide_as_the_column_up_to_their_size(make):
+    panel = make()
+    width, height = (f"{72 * inches:g}" for inches in panel.picture.figure.get_size_inches())
+    for drawing in (panel.ground.value, svg(panel.screen.value)):
+        root = ElementTree.fromstring(drawing)
+        assert {"width", "height"}.isdisjoint(root.attrib)
+        assert root.get("viewBox") == f"0 0 {width} {height}"
+        assert root.get("style").startswith(f"display:block;width:100%;max-width:{width}pt;")
+
+
+@every_panel
+def test_what_came_out_is_announced_and_told_by_the_picture(make):
+    panel = make()
+    for _ in move_at_random(panel, moves=8, seed=4):
+        (told,) = re.findall(r"<div aria-live='polite'[^>]*>(.*?)</div>", panel.screen.value)
+        assert told == f"<b>{html.escape(panel.table.closing)}</b>"
+        picture = ElementTree.fromstring(svg(panel.screen.value))
+        assert picture.get("role") == "img"
+        assert picture.get("aria-label") == panel.alt
+        assert ElementTree.fromstring(panel.ground.value).get("aria-hidden") == "true"
+
+
+@every_panel
+def test_buttons_and_menus_carry_the_label_in_front_of_them(make):
+    panel = make()
+    rows = [box.children for box in inside(panel.widget) if isinstance(box, widgets.HBox)]
+    named = {row[1]: row[0].value for row in rows if isinstance(row[0], widgets.Label)}
+    for control in panel.controls:
+        if isinstance(control, widgets.ToggleButtons):
+            for value in values(control):  # some controls decide how many buttons another has
+                control.value = value
+                for group in filter(lambda c: isinstance(c, widgets.ToggleButtons), named):
+                    assert set(group.tooltips[: len(group.options)]) == {named[group]}
+                    assert len(group.tooltips) >= len(group.options)
+        elif isinstance(control, widgets.Dropdown):
+            assert control.tooltip == named[control]
+        elif isinstance(control, widgets.ToggleButton):
+            assert control.description
+            assert control.tooltip
+
+
+def inside(widget):
+    """The widget and all that it holds."""
+    yield widget
+    for child in getattr(widget, "children", ()):
+        yield from inside(child)
