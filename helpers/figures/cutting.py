@@ -14,8 +14,10 @@ from helpers.figures.drawing import (
     FULL_BATCH_LINE,
     MICRO_BATCH_COLOURS,
     MICRO_BATCH_DASHES,
+    RULING,
     SCALING_COLOURS,
     SUBSCRIPTS,
+    TEXT_GROUND,
     Arrows,
     number,
     pale,
@@ -23,6 +25,7 @@ from helpers.figures.drawing import (
 from helpers.figures.pictures import MovingPicture
 
 ANY_SCALING = "#777777"
+_CENTRED = {"ha": "center", "va": "center"}
 
 
 class CuttingPicture(MovingPicture):
@@ -83,15 +86,18 @@ class CuttingPicture(MovingPicture):
             # Ahead of the tip, or beside it where a longer arrow runs on the same way.
             covered = (self.gradients @ ahead > far) & (self.gradients @ beside == 0)
             x, y = (u, v) + 1.2 * (beside if covered.any() else ahead)
-            axes.text(x, y, str(i + 1), ha="center", va="center")
+            axes.text(x, y, str(i + 1), **_CENTRED, bbox=TEXT_GROUND)
 
     def _draw_sum(self) -> None:
         self.zoom = None
         self.sum_axes = axes = self.figure.add_axes([0.59, 0.12, 0.40, 0.57])
-        axes.set(aspect="equal", xlabel="∂/∂weight", ylabel="∂/∂bias")
+        axes.set(aspect="equal", ylabel="∂/∂bias")
+        axes.set_xlabel("∂/∂weight", loc="left")
         axes.set_title("micro-batch gradients, tip to tail")
         _zero_lines(axes)
-        self.verdict = axes.text(0.5, 0.94, "", ha="center", va="center", transform=axes.transAxes)
+        self.verdict = axes.text(
+            0.5, 0.94, "", **_CENTRED, bbox=TEXT_GROUND, transform=axes.transAxes
+        )
         self.sum_arrow = _named(Arrows(axes, 7, zorder=1), "accumulated")
         self.micro_arrows = _named(Arrows(axes, 2.6), "micro-batch gradients")
         self.full_arrow = _named(Arrows(axes, 1.6, zorder=4), "full batch")
@@ -104,7 +110,10 @@ class CuttingPicture(MovingPicture):
         axes.legend(
             handles=[full, (arrow, ring)],
             labels=["full batch", "accumulated"],
-            loc="lower left",  # where the fewest of all cuts lead
+            loc="upper right",  # beneath the axis, where no arrow leads
+            bbox_to_anchor=(1.02, -0.08),
+            ncols=2,
+            borderpad=0,
             fontsize=9,
         )
 
@@ -186,5 +195,5 @@ def _named(arrows: Arrows, name: str) -> Arrows:
 
 
 def _zero_lines(axes: Axes) -> None:
-    axes.axhline(0, color="#cccccc", lw=1, zorder=0)
-    axes.axvline(0, color="#cccccc", lw=1, zorder=0)
+    axes.axhline(0, **RULING)
+    axes.axvline(0, **RULING)

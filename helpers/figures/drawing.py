@@ -28,6 +28,10 @@ MICRO_BATCH_DASHES = ("solid",) * 4 + ((0, (3, 1.2)),) * 4
 SUBSCRIPTS = "₀₁₂₃₄₅₆₇₈"
 
 FULL_BATCH_LINE = {"color": FULL_BATCH, "lw": 1.6, "ls": (0, (4, 2))}
+# A line as of ruled paper, which no legend names.
+RULING = {"color": "#cccccc", "lw": 1, "zorder": 0, "label": "_ruling"}
+# Under a text, so that what is drawn beneath does not cross it out.
+TEXT_GROUND = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.5}
 
 STYLE = {
     "font.size": 10,

@@ -7,7 +7,7 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from helpers.figures.drawing import SCALED
+from helpers.figures.drawing import RULING, SCALED
 from helpers.figures.pictures import MovingPicture
 
 ROUNDING = 1e-5  # what float32 may leave between two runs that are one in real arithmetic
@@ -72,7 +72,9 @@ class EquivalencePicture(MovingPicture):
         }
         for name, line in self.lines.items():
             line.set_gid(f"distance-{name.replace(' ', '-')}")
-        right.legend(loc="lower right", ncols=4, fontsize=9, bbox_to_anchor=(1.01, 0.98))
+        above = {"loc": "lower right", "bbox_to_anchor": (1.01, 0.98)}
+        named = [self.now, *self.lines.values()]
+        right.legend(handles=named, ncols=4, fontsize=9, **above)
         # From the picture's left edge on, for three causes may take its whole width.
         self.verdict = left.set_title("", pad=26, loc="left", x=-0.6, fontsize=10)
 
@@ -111,8 +113,8 @@ def _distance_axis(axes: Axes) -> None:
     axes.set_yticks([LOWEST, 1e-7, 1e-5, 1e-3, 0.1, 1, 10, 1000])
     axes.set_yticklabels(["0", "$10^{-7}$", "$10^{-5}$", "0.001", "0.1", "1", "10", "1000"])
     axes.minorticks_off()
-    axes.axhspan(LOWEST, ROUNDING, color="#eeeeee", lw=0, zorder=0)
-    axes.axhline(1, color="#cccccc", lw=1, zorder=0)
+    axes.axhspan(LOWEST, ROUNDING, color="#eeeeee", lw=0, zorder=0, label="rounding")
+    axes.axhline(1, **RULING)
 
 
 def _above_the_axis(distances: Sequence[float]) -> np.ndarray:

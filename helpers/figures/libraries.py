@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from matplotlib.artist import Artist
 from matplotlib.collections import LineCollection, PolyCollection
 
-from helpers.figures.drawing import MICRO_BATCH_COLOURS, pale
+from helpers.figures.drawing import MICRO_BATCH_COLOURS, RULING, pale
 from helpers.figures.pictures import MovingPicture
 from helpers.figures.shares import UNUSED, first_above
 
@@ -52,19 +52,21 @@ class LibrariesPicture(MovingPicture):
         axes.tick_params(axis="y", length=0)
         axes.set_xlabel("samples in the order drawn", loc="left")
         for i in range(1, rows):
-            axes.axhline(i, color="#cccccc", lw=0.8)
+            axes.axhline(i, **RULING)
         self.axes = axes
         self.bars = axes.add_collection(PolyCollection([], linewidths=0.8, label="weight"))
         self.fair = axes.add_collection(
             LineCollection([], colors="#000000", linestyles=[(0, (4, 2))], linewidths=1.2)
         )
         self.fair.set_label("1 is fair")
-        (self.steps,) = axes.plot([], [], "v", color="#000000", ms=5, zorder=4)
+        (self.steps,) = axes.plot([], [], "v", color="#000000", ms=5, zorder=4, clip_on=False)
         self.steps.set_label("optimizer step")
         (self.unused,) = axes.plot([], [], "x", color="#D55E00", ms=6, mew=2, zorder=4)
         self.unused.set_label("unused")
         self.epoch = axes.add_collection(
-            LineCollection([], colors="#777777", linestyles=[(0, (6, 3))], linewidths=1.4)
+            LineCollection(
+                [], colors="#777777", linestyles=[(0, (6, 3))], linewidths=1.4, clip_on=False
+            )
         )
         self.epoch.set_label("end of an epoch")
         named = [self.bars, self.fair, self.steps, self.unused, self.epoch]

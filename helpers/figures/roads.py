@@ -36,7 +36,7 @@ def roads(
     margin = 0.08 * max(high - low)
     with matplotlib.rc_context(STYLE):
         figure = new_figure(9, 3.6)
-        figure.suptitle(f"{title} (dashed: the full batch)", fontsize=11)
+        figure.suptitle(f"{title} (dashed: the full batch, ring: the road's end)", fontsize=11)
         for i, (name, points) in enumerate(corners.items()):
             axes = figure.add_axes(
                 [(0.75 + 8.2 * i / len(runs)) / 9, 0.14, (8.2 / len(runs) - 0.25) / 9, 0.68]
@@ -51,9 +51,12 @@ def roads(
             arrows = Arrows(axes, width=1.8)
             n = len(points) - 1
             dashes = list(MICRO_BATCH_DASHES[:n])
+            for artist in arrows.artists:
+                artist.set_label(name)
             arrows.set(points[:-1], points[1:], MICRO_BATCH_COLOURS[:n], dashes)
             axes.plot([0, full[0]], [0, full[1]], label="full batch", zorder=3, **FULL_BATCH_LINE)
-            axes.plot(*points[-1], "o", ms=10, mfc="none", mew=1.6, color="#000000", zorder=4)
+            ring = {"ms": 10, "mfc": "none", "mew": 1.6, "color": "#000000", "zorder": 4}
+            axes.plot(*points[-1], "o", ls="", label="ring", **ring)
     rows = [(name, str(len(points) - 1), vector(points[-1])) for name, points in corners.items()]
     table = Table(("road", "arrows", "arrives at"), tuple(rows))
     told = "; ".join(f"{name}: {n} arrow{'s' * (n != '1')} to {end}" for name, n, end in rows)

@@ -6,7 +6,14 @@ from collections.abc import Iterator, Sequence
 from matplotlib.artist import Artist
 from matplotlib.collections import PolyCollection
 
-from helpers.figures.drawing import FULL_BATCH_LINE, MICRO_BATCH_COLOURS, number, pale
+from helpers.figures.drawing import (
+    FULL_BATCH_LINE,
+    MICRO_BATCH_COLOURS,
+    RULING,
+    TEXT_GROUND,
+    number,
+    pale,
+)
 from helpers.figures.pictures import MovingPicture
 
 MOST_LINES, MOST_CHARACTERS = 16, 80
@@ -28,7 +35,7 @@ class SteppingPicture(MovingPicture):
         code = self.figure.add_axes([0, 0, 0.66, 1])
         code.set(xlim=(0, 1), ylim=(MOST_LINES, 0))
         code.axis("off")
-        self.light = PolyCollection([], facecolors="#FFE9A8", zorder=0, label="line just run")
+        self.light = PolyCollection([], facecolors="#FFE9A8", zorder=0, lw=0, label="line just run")
         code.add_collection(self.light)
         self.lines = [
             # A dollar in a loop is a dollar, not the beginning of a formula.
@@ -37,13 +44,13 @@ class SteppingPicture(MovingPicture):
         ]
         self.axes = axes = self.figure.add_axes([0.715, 0.09, 0.1, 0.8])
         axes.set(xlim=(0, 1), xticks=[])
-        axes.axhline(0, color="#555555", lw=0.8)
+        axes.axhline(0, **RULING | {"color": "#555555"})
         self.title = axes.set_title("")
         self.bars = axes.add_collection(PolyCollection([], edgecolors="#555555", label=".grad"))
         middle = {"ha": "center", "va": "center", "fontsize": 9, "zorder": 6}
-        ground = {"facecolor": "#ffffff", "edgecolor": "none", "pad": 0.5}
-        self.names = [axes.text(0.5, 0, "", bbox=ground, **middle) for _ in range(MOST_NAMES)]
-        (self.right,) = axes.plot([], [], **FULL_BATCH_LINE, zorder=4, label="right at a step")
+        self.names = [axes.text(0.5, 0, "", bbox=TEXT_GROUND, **middle) for _ in range(MOST_NAMES)]
+        (self.right,) = axes.plot([], [], **FULL_BATCH_LINE, zorder=4, clip_on=False)
+        self.right.set_label("right at a step")
         (self.sum,) = axes.plot([], [], "<", color="#555555", ms=7, clip_on=False, zorder=5)
         self.sum.set_label("sum: .grad")
         beside = {"loc": "lower left", "bbox_to_anchor": (1.1, 0), "fontsize": 9}

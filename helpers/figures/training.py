@@ -42,8 +42,10 @@ class TrainingPicture(MovingPicture):
         super().__init__(figure)
 
     def draw(self) -> None:
-        path = self.figure.add_axes([0.07, 0.12, 0.39, 0.79])
-        loss_contours(path, self.surface)
+        path = self.figure.add_axes([0.07, 0.25, 0.39, 0.66])
+        map_key = loss_contours(path, self.surface)
+        beneath = {"loc": "center right", "bbox_to_anchor": (0.475, 0.06), "borderpad": 0}
+        path.legend(handles=map_key, fontsize=9, bbox_transform=self.figure.transFigure, **beneath)
         norms = self.figure.add_axes([0.56, 0.57, 0.43, 0.34])
         norms.set(yscale="log", xticklabels=[], title="gradient norm")
         losses = self.figure.add_axes([0.56, 0.12, 0.43, 0.34])
@@ -53,21 +55,25 @@ class TrainingPicture(MovingPicture):
             axes.set(xlim=(0.7, self.updates + 0.3), xticks=range(1, self.updates + 1))
             axes.minorticks_off()
         # Above the run, which often is the same and would hide it.
-        self.full = [axes.plot([], [], **FULL_BATCH_LINE, zorder=3)[0] for axes in self.axes]
-        self.run = [axes.plot([], [], **RUN_LINE)[0] for axes in self.axes]
-        self.verdict = path.set_title("")
+        above = {**FULL_BATCH_LINE, "zorder": 3}
+        self.full = [axes.plot([], [], clip_on=False, **above)[0] for axes in self.axes]
+        self.run = [axes.plot([], [], clip_on=False, **RUN_LINE)[0] for axes in self.axes]
+        # From the picture's left edge on, for it is as wide as the map and its numbers.
+        self.verdict = path.set_title("", loc="left", x=-0.16, fontsize=10)
         self._draw_key(path)
 
     def _draw_key(self, axes: Axes) -> None:
         """A legend by hand: what it says of the run changes, and a Legend would stand still."""
+        place = {"transform": self.figure.transFigure, "clip_on": False}
         drawn = [
             (
-                axes.plot([0.03, 0.075, 0.12], [y] * 3, **look, transform=axes.transAxes)[0],
-                axes.text(0.145, y, "", va="center", fontsize=9, transform=axes.transAxes),
+                axes.plot([0.01, 0.0275, 0.045], [y] * 3, **look, **place)[0],
+                axes.text(0.055, y, "", va="center", fontsize=9, **place),
             )
-            for y, look in ((0.1, FULL_BATCH_LINE), (0.045, RUN_LINE))
+            for y, look in ((0.08, FULL_BATCH_LINE), (0.035, RUN_LINE))
         ]
-        (_, self.full_name), (self.run_sample, self.run_name) = drawn
+        (full_sample, self.full_name), (self.run_sample, self.run_name) = drawn
+        full_sample.set_label("full batch")
 
     def update(self, full, run, scaling: str, verdict: str) -> None:
         """Show a run beside the full batch's; ``scaling`` chooses its colour.
@@ -145,21 +151,19 @@ def _decades(values: Sequence[float], low: float, high: float) -> tuple[float, f
     return low, high
 
 
-def loss_contours(axes: Axes, surface) -> None:
-    """Contours of the loss over (weight, bias), with a cross at the minimum."""
+def loss_contours(axes: Axes, surface) -> list[Artist]:
+    """Contours of the loss over (weight, bias), with a cross at the minimum; two for a legend."""
     levels = np.min(surface.losses) + np.array([0.05, 0.3, 1, 2, 4, 7, 11, 16, 22])
-    axes.contour(
-        surface.weights,
-        surface.biases,
-        surface.losses,
-        levels=levels,
-        colors="#bbbbbb",
-        linewidths=0.8,
+    look = {"colors": "#bbbbbb", "linewidths": 0.8}
+    contours = axes.contour(surface.weights, surface.biases, surface.losses, levels=levels, **look)
+    contours.set_label("equal loss")
+    (least,) = axes.plot(
+        *surface.minimum, "+", ms=12, mew=2, color="#777777", ls="", label="least loss"
     )
-    axes.plot(*surface.minimum, "+", ms=12, mew=2, color="#777777")
     axes.set(xlabel="weight", ylabel="bias")
     axes.set_xlim(surface.weights[0], surface.weights[-1])
     axes.set_ylim(surface.biases[0], surface.biases[-1])
+    return [Line2D([], [], color="#bbbbbb", lw=0.8, label="equal loss"), least]
 
 
 RUN_LINES = {
@@ -230,11 +234,12 @@ def paths(title: str, surface, runs: Mapping[str, Sequence[Sequence[float]]]) ->
     with matplotlib.rc_context(STYLE):
         figure = new_figure(7, 4.6)
         axes = figure.add_axes([0.1, 0.12, 0.86, 0.84])
-        loss_contours(axes, surface)
-        for run, weights in runs.items():
-            (line,) = axes.plot([], [], **_line(run))
+        map_key = loss_contours(axes, surface)
+        axes.set_xlabel("weight", loc="left")
+        lines = [axes.plot([], [], **_line(run))[0] for run in runs]
+        for line, (run, weights) in zip(lines, runs.items(), strict=True):
             line.set_label(run + _show_walk(line, weights))
-        axes.legend(fontsize=9, loc="lower left")
+        axes.legend(handles=[*lines, *map_key], fontsize=9, loc="lower left")
     rows = [(run, _point(weights[0]), _point(weights[-1])) for run, weights in runs.items()]
     table = Table(("weight and bias", "start", "end"), tuple(rows))
     return Picture(figure, f"{title}. {'; '.join(f'{r[0]} ends at {r[2]}' for r in rows)}", table)

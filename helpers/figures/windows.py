@@ -23,7 +23,9 @@ class WindowsPicture(MovingPicture):
         axes.set_xlabel("samples in the order drawn", loc="left")
         self.shares = ShareBars(axes, heights=(2.2, 5, 12))
         self.epochs = axes.add_collection(
-            LineCollection([], colors="#777777", linestyles=[(0, (6, 3))], linewidths=1.4)
+            LineCollection(
+                [], colors="#777777", linestyles=[(0, (6, 3))], linewidths=1.4, clip_on=False
+            )
         )
         self.epochs.set_label("end of an epoch")
         (self.steps,) = axes.plot([], [], "v", color="#000000", ms=6, zorder=4, clip_on=False)

@@ -85,9 +85,8 @@ class TrainingPanel(Panel):
         self.run = run_on_eight(*common, steps, scaling, self.device)
         self.gradient_ratio = self.run.gradient_norms[0] / self.full.gradient_norms[0]
         self.step_ratio = self.run.first_step / self.full.first_step
-        verdict = (
-            f"gradient × {number(self.gradient_ratio)}, first step × {number(self.step_ratio)}"
-        )
+        gradient, step = number(self.gradient_ratio), number(self.step_ratio)
+        verdict = f"against the full batch: gradient × {gradient}, first step × {step}"
         self.picture.update(self.full, self.run, scaling, verdict)
         rows = [
             _row(f"full batch of {effective}", self.full),

@@ -21,7 +21,7 @@ from helpers.panels import (
     WindowsPanel,
 )
 from tests.subjects.panels import move_at_random, values
-from tests.subjects.pictures import text_extents
+from tests.subjects.pictures import assert_readable, text_extents
 
 
 def loop(model, optimizer, batches, k):
@@ -100,6 +100,14 @@ def test_a_panel_that_can_not_follow_says_so_and_recovers(make, monkeypatch):
     panel.refresh()
     assert (panel.screen.value, control.value) == (shown, start)
     assert "<svg" in panel.ground.value
+
+
+@every_panel
+def test_all_is_in_view_named_and_legible(make):  # its own tests try every end of every control
+    panel = make()
+    assert_readable(panel.picture)
+    for _ in move_at_random(panel, moves=4, seed=8):
+        assert_readable(panel.picture)
 
 
 def svg(shown):

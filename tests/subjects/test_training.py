@@ -137,7 +137,7 @@ def assert_numbers_are_right(panel, table, colours):
     first_steps = [math.dist(*path[:2]) for _, _, path in (full, run)]
     ratios = run[1][0] / full[1][0], first_steps[1] / first_steps[0]
     assert (panel.gradient_ratio, panel.step_ratio) == pytest.approx(ratios, rel=1e-4)
-    closing = f"gradient × {text_of(round(ratios[0], 4), 4)}, first step × "
+    closing = f"against the full batch: gradient × {text_of(round(ratios[0], 4), 4)}, first step × "
     assert table.closing.startswith(closing)
     assert float(table.closing.removeprefix(closing)) == pytest.approx(ratios[1], rel=1e-3)
     assert panel.picture.verdict.get_text() == table.closing
