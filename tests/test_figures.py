@@ -209,7 +209,8 @@ def test_paths_draw_the_weights_of_their_table():
     for run, walk in walks.items():
         assert list(zip(*drawn[run].get_data(), strict=True)) == walk
         assert drawn[run].get_markevery() == list(range(len(walk)))
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == list(walks)
+    named = [*walks, "equal loss", "least loss"]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == named
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("weight", "bias")
     assert picture.table.text() == (
         "weight and bias   start             end\n"
