@@ -1,5 +1,6 @@
 """What each sequence, token or sample counts when micro-batches are unequal."""
 
+import math
 from collections.abc import Mapping, Sequence
 
 import matplotlib
@@ -18,6 +19,10 @@ from helpers.figures.drawing import (
 from helpers.figures.pictures import MovingPicture, Picture, Table
 from helpers.figures.shares import ShareBars, first_above
 
+MOST_SEQUENCES = 8
+HEIGHTS = 1.03, 1.11  # of two rows of numbers over the axes, in their heights
+NUMBER_WIDTH = 0.016  # of the axes' width, with room beside it
+
 
 class TokensPicture(MovingPicture):
     """A bar for every sequence, as wide as it has targets and as high as each of them counts.
@@ -28,11 +33,17 @@ class TokensPicture(MovingPicture):
     size = (9.0, 3.1)
 
     def draw(self) -> None:
-        axes = self.figure.add_axes([0.07, 0.17, 0.76, 0.7])
-        axes.set_xlabel("targets, sequence by sequence")
+        axes = self.figure.add_axes([0.07, 0.17, 0.76, 0.6])
+        axes.set_xlabel("targets, sequence by sequence: their numbers above")
+        self.numbers = [
+            axes.text(
+                0, HEIGHTS[0], "", ha="center", fontsize=9, transform=axes.get_xaxis_transform()
+            )
+            for _ in range(MOST_SEQUENCES)
+        ]
         self.shares = ShareBars(axes, heights=(2.2, 5, 10, 25, 50, 100))
-        self.verdict = axes.set_title("")
-        self.beside = self.figure.add_axes([0.91, 0.17, 0.08, 0.7])
+        self.verdict = axes.set_title("", pad=26)
+        self.beside = self.figure.add_axes([0.91, 0.17, 0.08, 0.6])
         self.beside.set(xlim=(0, 1), xticks=[], title="error")
         bar = PolyCollection([], facecolors=UNSCALED, label="error")
         self.error = self.beside.add_collection(bar)
@@ -55,14 +66,31 @@ class TokensPicture(MovingPicture):
             verdict: one line on it.
         """
         self.shares.set(shares, belongs, sequence_ends)
+        self._number(sequence_ends)
         top = first_above(error, (1.5, 3, 6))
         self.beside.set(ylim=(0, top), yticks=np.linspace(0, top, 4))
         self.error.set_verts([[(0, 0), (0, error), (1, error), (1, 0)]])
         self.verdict.set_text(verdict)
 
+    def _number(self, sequence_ends: Sequence[int]) -> None:
+        """Each sequence's number over its bar, higher where it would touch the one before."""
+        room = NUMBER_WIDTH * self.shares.axes.get_xlim()[1]
+        free = -math.inf  # from where on the lower row is
+        starts = [0, *sequence_ends]
+        for text in self.numbers:
+            text.set_text("")
+        for i, (start, end) in enumerate(zip(starts, sequence_ends, strict=False)):
+            if start == end:
+                continue  # without targets there is no bar
+            middle = (start + end) / 2
+            low = middle >= free
+            free = middle + room if low else free
+            self.numbers[i].set_text(str(i + 1))
+            self.numbers[i].set(x=middle, y=HEIGHTS[not low])
+
     @property
     def moving(self) -> list[Artist]:
-        return [self.shares.bars, self.error, self.verdict]
+        return [self.shares.bars, self.error, *self.numbers, self.verdict]
 
 
 def weight_bars(title: str, rules: Mapping[str, Sequence[float]]) -> Picture:

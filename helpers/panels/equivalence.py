@@ -99,7 +99,7 @@ class EquivalencePanel(Panel):
         lines = {WEIGHTS: measured.weights, AVERAGED: measured.averaged}
         if measured.statistics:
             lines[STATISTICS] = measured.statistics
-        verdict = f"{_named(chosen)}, k = {k}"
+        verdict = _verdict(chosen, k)
         self.picture.update(
             measured.gradient, {name: line[1:] for name, line in lines.items()}, updates, verdict
         )
@@ -124,13 +124,17 @@ def _summary(far: dict[str, float]) -> str:
     return f"Off: {', '.join(off)}" if off else "All equal up to rounding"
 
 
-def _named(chosen: dict[str, str]) -> str:
-    """The causes that are switched on, in one short line."""
-    on = [
-        value if name in ("normalisation", "loss") else f"{LABELS[name]} {value}"
+def _verdict(chosen: dict[str, str], k: int) -> str:
+    """The causes that are switched on, and what else is and has no effect, in one short line."""
+    on = {
+        name: value if name in ("normalisation", "loss") else f"{LABELS[name]} {value}"
         for name, value in chosen.items()
         if value != str(next(iter(CHOICES[name])))
-    ]
-    if len(on) > 3:
-        return f"{len(on)} causes"
-    return " + ".join(on) or "no cause"
+    }
+    idle = [on.pop(name) for name in Causes(**chosen).without_effect(k)]
+    causes = f"{len(on)} causes" if len(on) > 3 else " + ".join(on.values()) or "no cause"
+    if not idle:
+        return f"{causes}, k = {k}"
+    # Three choices are as many as have room in one line.
+    others = f"{len(idle)} more" if len(on) + len(idle) > 2 else " + ".join(idle)
+    return f"{causes}, k = {k}; no effect here: {others}"

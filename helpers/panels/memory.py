@@ -55,7 +55,7 @@ class MemoryPanel(Panel):
             self.optimizer.value,
             self.checkpointing.value,
         )
-        verdict = _verdict(split, self.effective_batch.value)
+        verdict = _verdict(split, self.effective_batch.value, self.checkpointing.value)
         self.picture.update(
             {part: size / GIB for part, size in split.parts.items()},
             self.budget.value,
@@ -68,19 +68,22 @@ class MemoryPanel(Panel):
         return Table(("part", "GiB"), tuple(rows), verdict), (*PART_COLOURS.values(),)
 
 
-def _verdict(split: Split, effective_batch: int) -> str:
+def _verdict(split: Split, effective_batch: int, checkpointing: bool) -> str:
     if split.micro_batch is None:
         most, need = max(split.parts.values()), number(sum(split.parts.values()) / GIB, 3)
         largest = [part for part, size in split.parts.items() if size == most]
         named = f"part{'s' if len(largest) > 1 else ''} {', '.join(largest)}"
         return f"not even one sample fits: it takes {need} GiB, its largest {named}"
+    samples = "1 sample" if effective_batch == 1 else f"{effective_batch} samples"
+    cost = f"{number(split.times[split.micro_batch], 3)} times the time"
+    if split.steps == 1:
+        # One batch is its own measure, unless its activations are computed twice.
+        return f"{samples} in one batch" + (f", {cost} without checkpointing" * checkpointing)
     size, larger = divmod(effective_batch, split.steps)
     cut = f"{split.steps} × {size}"
     if larger:
         cut = f"{larger} × {size + 1} and {split.steps - larger} × {size}"
-    cost = number(split.times[split.micro_batch], 3)
-    samples = "1 sample" if effective_batch == 1 else f"{effective_batch} samples"
-    return f"{samples} as {cut}, {cost} times the time of one batch"
+    return f"{samples} as {cut}, {cost} of one batch" + " without checkpointing" * checkpointing
 
 
 def _choices(values: tuple[int, ...], value: int) -> widgets.SelectionSlider:

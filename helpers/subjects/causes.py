@@ -103,6 +103,33 @@ class Causes:
             checks.one_of(name, value, CHOICES[name])
             object.__setattr__(self, name, CHOICES[name](value))
 
+    def without_effect(self, accumulation_steps: int) -> tuple[str, ...]:
+        """Which causes are switched on and yet take the run nowhere, by name.
+
+        Either the whole-batch run has the same and no sample sees another, or nothing in the
+        window follows from the choice, as a scheduler stepped once in a window of one.
+        """
+        several = accumulation_steps > 1
+        moving = self.normalisation in (Normalisation.BATCH, Normalisation.BATCH_CORRECTED)
+        once = self.stepping is Often.ONCE
+        effective = {
+            "normalisation": moving and several,
+            # Each forward moves running statistics; corrected for two, one alone is off.
+            "checkpointing": moving
+            and (self.checkpointing is Checkpointing.ON or self.loss is Objective.CACHED),
+            "loss": several if self.loss is Objective.IN_BATCH else moving,
+            "dropout": self.dropout is Dropout.OTHER_MASKS,
+            "clipping": several and self.clipping is Clipping.EACH,
+            "stepping": several,
+            "schedule": several,
+            "averaging": several,
+            # A window of one step each is unscaled by its own scale, if nothing clips before.
+            "loss_scale": several and (once or self.clipping is Clipping.EACH),
+            "accumulator": True,
+        }
+        on = [name for name in CHOICES if getattr(self, name) is not next(iter(CHOICES[name]))]
+        return tuple(name for name in on if not effective[name])
+
     @property
     def of_the_full_batch(self) -> "Causes":
         """The same net and recipe as a run on whole batches has them."""

@@ -113,6 +113,79 @@ def test_one_micro_batch_is_the_whole_batch_unless_something_is_rounded_or_recom
     assert max(everything(distances(replace(causes, dropout="the same masks"), 1))) == 0
 
 
+def switched_on(causes):
+    return [n for n, choices in CHOICES.items() if getattr(causes, n) != str(next(iter(choices)))]
+
+
+def taken_away(causes, names):
+    return replace(causes, **{name: str(next(iter(CHOICES[name]))) for name in names})
+
+
+@given(causes=any_causes, k=st.sampled_from(STEPS))
+@settings(max_examples=60)
+def test_a_run_differs_where_any_choice_has_an_effect_and_only_there(causes, k):
+    idle = causes.without_effect(k)
+    assert set(idle) <= set(switched_on(causes))
+    differs = max(everything(distances(causes, k))) > ROUNDING
+    assert differs == (len(idle) < len(switched_on(causes)))
+
+
+LOOPS = ("checkpointing", "stepping", "schedule", "averaging", "loss_scale")
+
+
+@given(causes=any_causes, k=st.sampled_from(STEPS))
+@settings(max_examples=60)
+def test_without_what_has_no_effect_in_the_loop_the_run_is_the_same(causes, k):
+    for name in {*causes.without_effect(k)} & {*LOOPS}:
+        run, without = train_with(causes, k), train_with(taken_away(causes, [name]), k)
+        for found, other in zip(vars(run).values(), vars(without).values(), strict=True):
+            assert torch.allclose(found, other, rtol=1e-4, atol=1e-5)
+
+
+@given(causes=any_causes, k=st.sampled_from(STEPS))
+@settings(max_examples=60)
+def test_what_has_no_effect_in_the_net_is_equal_up_to_rounding_alone(causes, k):
+    alone = {name: getattr(causes, name) for name in causes.without_effect(k) if name not in LOOPS}
+    assert max(everything(distances(Causes(**alone), k))) < ROUNDING
+
+
+@pytest.mark.parametrize(
+    ("causes", "k", "idle"),
+    [
+        ({"normalisation": "GroupNorm", "dropout": "other masks"}, 8, ("normalisation",)),
+        ({"normalisation": "BatchNorm"}, 1, ("normalisation",)),
+        ({"checkpointing": "on"}, 4, ("checkpointing",)),
+        ({"checkpointing": "on", "normalisation": "BatchNorm"}, 4, ()),
+        ({"loss": "negatives, cached embeddings", "clipping": ONCE}, 2, ("loss", "clipping")),
+        ({"stepping": EACH, "loss_scale": "grows in the window"}, 4, ("loss_scale",)),
+        ({"schedule": EACH, "accumulator": "bfloat16"}, 1, ("schedule",)),
+    ],
+)
+def test_a_choice_has_no_effect(causes, k, idle):
+    assert Causes(**causes).without_effect(k) == idle
+
+
+@pytest.mark.parametrize(
+    ("causes", "said"),
+    [
+        ({}, "no cause, k = 8"),
+        (
+            {"normalisation": "GroupNorm", "dropout": "other masks"},
+            "dropout other masks, k = 8; no effect here: GroupNorm",
+        ),
+        (
+            {"normalisation": "GroupNorm", "dropout": "other masks", "clipping": ONCE},
+            "dropout other masks, k = 8; no effect here: 2 more",
+        ),
+    ],
+)
+def test_a_harmless_choice_is_no_cause_and_is_said_to_have_no_effect(causes, said):
+    panel = EquivalencePanel()
+    panel.accumulation_steps.value = 8
+    panel.only(**causes)
+    assert panel.picture.verdict.get_text() == said
+
+
 @pytest.mark.parametrize("k", STEPS)
 def test_two_passes_move_running_statistics_twice(k):
     causes = Causes(normalisation="BatchNorm", loss="in-batch negatives")
@@ -374,14 +447,17 @@ PREFIXES = {
 }
 
 
-def named(panel):
-    """The causes switched on, in words."""
-    on = [
-        f"{PREFIXES.get(name, '')} {menu.value}".strip()
-        for name, menu in panel.causes.items()
-        if menu.value != menu.options[0]
-    ]
-    return (" + ".join(on) or "no cause") if len(on) <= 3 else f"{len(on)} causes"
+def said_of(panel, k):
+    """The causes switched on in words, then the choices that have no effect."""
+    chosen = Causes(**{name: menu.value for name, menu in panel.causes.items()})
+    on, idle = [], []
+    for name, menu in panel.causes.items():
+        if menu.value != menu.options[0]:
+            words = f"{PREFIXES.get(name, '')} {menu.value}".strip()
+            (idle if name in chosen.without_effect(k) else on).append(words)
+    said = (" + ".join(on) or "no cause") if len(on) <= 3 else f"{len(on)} causes"
+    more = " + ".join(idle) if len(on + idle) <= 2 else f"{len(idle)} more"
+    return f"{said}, k = {k}" + (f"; no effect here: {more}" if idle else "")
 
 
 def written(distance):
@@ -415,7 +491,7 @@ def assert_equivalence_panel_is_right(panel):
             far[name] = heights(line)[updates - 1]
     assert list(panel.picture.now.get_xdata()) == [updates, updates]
     assert heights(panel.picture.now) == list(panel.picture.now.axes.get_ylim())
-    verdict = f"{named(panel)}, k = {k}"
+    verdict = said_of(panel, k)
     assert panel.picture.verdict.get_text() == verdict
     off = ", ".join(f"{name} {written(d)}" for name, d in far.items() if d >= 1e-5)
     assert panel.table.heading == (f"after {updates} update{'s' * (updates > 1)}", "off by")
@@ -460,16 +536,22 @@ def test_controls_in_any_order_leave_the_equivalence_panel_right():
     stays_right(EquivalencePanel(), assert_equivalence_panel_is_right, seed=0, moves=6)
 
 
-def test_the_longest_three_causes_have_room_above_the_picture():
+@pytest.mark.parametrize(
+    ("third", "said"),
+    [
+        ({"loss": "negatives, cached embeddings"}, "negatives, cached embeddings, k = 4"),
+        ({"loss_scale": "grows in the window"}, "; no effect here: 1 more"),
+    ],
+)
+def test_the_longest_three_choices_have_room_above_the_picture(third, said):
     panel = EquivalencePanel()
-    two = {
-        "normalisation": "BatchNorm, momentum corrected",
-        "checkpointing": "on, momentum corrected",
-    }
-    for third in ({"loss": "negatives, cached embeddings"}, {"loss_scale": "grows in the window"}):
-        panel.only(**two, **third)
-        assert len(panel.table.closing.split(" + ")) == 3
-        assert_readable(panel.picture)
+    panel.only(
+        normalisation="BatchNorm, momentum corrected",
+        checkpointing="on, momentum corrected",
+        **third,
+    )
+    assert panel.picture.verdict.get_text().endswith(said)
+    assert_readable(panel.picture)
 
 
 def test_the_second_choice_everywhere_is_drawn_where_it_is():
@@ -527,7 +609,7 @@ def test_many_causes_at_once_draw_one_picture():
         "negatives, cached embeddings",
     ]
     panel.only(**{name: values(control)[-1] for name, control in panel.causes.items()})
-    assert panel.table.closing.startswith("10 causes, k = 4. Off: ")
+    assert panel.table.closing.startswith("6 causes, k = 4; no effect here: 4 more. Off: ")
 
 
 def test_causes_that_do_not_exist_are_refused_and_nothing_moves():

@@ -147,7 +147,7 @@ def by_hand(model, sequence, batch, budget, precision, optimizer, checkpointing)
     return micro_batch, {**fixed, "activations": kept * there, "logits": logits * there}, times
 
 
-def spoken(micro_batch, parts, times, batch):
+def spoken(micro_batch, parts, times, batch, checkpointing):
     """The verdict in words."""
     if micro_batch is None:
         largest = ", ".join(p for p, size in parts.items() if size == max(parts.values()))
@@ -156,10 +156,14 @@ def spoken(micro_batch, parts, times, batch):
     steps = math.ceil(batch / micro_batch)
     smaller = steps * micro_batch - batch
     samples = {1: "1 sample"}.get(batch, f"{batch} samples")
+    than = " without checkpointing" if checkpointing else ""
+    if steps == 1:
+        cost = f", {times[micro_batch]:.3g} times the time{than}" if checkpointing else ""
+        return f"{samples} in one batch{cost}"
     split = f"{samples} as {steps} × {micro_batch}"
     if smaller:
         split = f"{samples} as {steps - smaller} × {micro_batch} and {smaller} × {micro_batch - 1}"
-    return f"{split}, {times[micro_batch]:.3g} times the time of one batch"
+    return f"{split}, {times[micro_batch]:.3g} times the time of one batch{than}"
 
 
 def settings(panel):
@@ -173,7 +177,7 @@ def assert_memory_panel_is_right(panel):
     model, sequence, batch, budget, *rest = settings(panel)
     micro_batch, parts, times = by_hand(model, sequence, batch, budget, *rest)
     gib = {part: size / 1024**3 for part, size in parts.items()}
-    verdict = spoken(micro_batch, parts, times, batch)
+    verdict = spoken(micro_batch, parts, times, batch, panel.checkpointing.value)
     assert_readable(panel.picture)  # first, for drawing writes the ticks' labels
     assert_bar_is_right(panel.picture, gib, budget)
     assert_times_are_right(panel.picture, micro_batch, times)

@@ -280,6 +280,20 @@ def verdict_by_hand(panel, error):
     return begin + f"the gradient is off by {error:.0%} of the full batch's length"
 
 
+def assert_numbered(picture, panel):
+    """The number of every sequence that has targets over the middle of its bar."""
+    counts = [slider.value for slider in panel.targets]
+    ends = list(itertools.accumulate(counts))
+    over = {
+        str(i): end - count / 2
+        for i, (end, count) in enumerate(zip(ends, counts, strict=True), start=1)
+        if count
+    }
+    shown = [text for text in picture.numbers if text.get_text()]
+    assert {text.get_text(): text.get_position()[0] for text in shown} == over
+    assert all(text.get_position()[1] > 1 for text in shown)  # above the axes
+
+
 def assert_tokens_panel_is_right(panel):
     pieces, picture = by_hand(panel), panel.picture
     total = sum(count for piece, _ in pieces for count in piece)
@@ -303,6 +317,7 @@ def assert_tokens_panel_is_right(panel):
     colours = picture.shares.bars.get_facecolor()[:, :3]
     for colour, (_, _, full) in zip(colours, expected, strict=True):
         assert list(colour) == pytest.approx([0.75 + 0.25 * c for c in to_rgb(full)], abs=1 / 255)
+    assert_numbered(picture, panel)
     axes = picture.shares.axes
     most = max((share for _, share, _ in expected), default=1)
     assert most < axes.get_ylim()[1] <= max(2.2, 2.51 * most)
