@@ -99,7 +99,9 @@ def test_dropout_and_negatives_come_back_to_the_floor_with_both_remedies(panel):
 
 def test_clipping_and_scheduler_in_the_wrong_place(window_panel):
     choose(window_panel, CLIPPING, "once a window")
-    expect(window_panel).to_contain_text("no effect here: clipping once a window. All equal up to rounding")
+    expect(window_panel).to_contain_text(
+        "no effect here: clipping once a window. All equal up to rounding"
+    )
     choose(window_panel, CLIPPING, "each micro-batch")
     expect(row(window_panel, "gradient")).to_have_text("0.2")
     choose(window_panel, CLIPPING, "off")
