@@ -209,8 +209,11 @@ def test_paths_draw_the_weights_of_their_table():
     for run, walk in walks.items():
         assert list(zip(*drawn[run].get_data(), strict=True)) == walk
         assert drawn[run].get_markevery() == list(range(len(walk)))
-    named = [*walks, "equal loss", "least loss"]
-    assert [text.get_text() for text in axes.get_legend().get_texts()] == named
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == [
+        *walks,
+        "equal loss",
+        "least loss",
+    ]
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("weight", "bias")
     assert picture.table.text() == (
         "weight and bias   start             end\n"
