@@ -235,11 +235,11 @@ def paths(title: str, surface, runs: Mapping[str, Sequence[Sequence[float]]]) ->
         figure = new_figure(7, 4.6)
         axes = figure.add_axes([0.1, 0.12, 0.86, 0.84])
         map_key = loss_contours(axes, surface)
-        axes.set_xlabel("weight", loc="left")
         lines = [axes.plot([], [], **_line(run))[0] for run in runs]
         for line, (run, weights) in zip(lines, runs.items(), strict=True):
             line.set_label(run + _show_walk(line, weights))
-        axes.legend(handles=[*lines, *map_key], fontsize=9, loc="lower left")
+        ground = {"frameon": True, "framealpha": 1, "edgecolor": "none"}  # over the contours
+        axes.legend(handles=[*lines, *map_key], fontsize=9, loc="lower left", **ground)
     rows = [(run, _point(weights[0]), _point(weights[-1])) for run, weights in runs.items()]
     table = Table(("weight and bias", "start", "end"), tuple(rows))
     return Picture(figure, f"{title}. {'; '.join(f'{r[0]} ends at {r[2]}' for r in rows)}", table)
