@@ -115,11 +115,15 @@ def test_reset_sets_the_controls_and_the_picture_back(panels: Notebook):
     picture = training.locator("svg[role=img]")
     before = picture.inner_html()
     training.get_by_role("button", name="divided by steps").click()
-    expect(training.locator("[aria-live=polite]")).to_have_text("gradient × 1, first step × 1")
+    expect(training.locator("[aria-live=polite]")).to_have_text(
+        "against the full batch: gradient × 1, first step × 1"
+    )
     training.get_by_role("slider").press("ArrowRight")
     expect(training.locator(".widget-readout")).to_have_text("1/8")
     training.get_by_role("button", name="Reset").click()
-    expect(training.locator("[aria-live=polite]")).to_have_text("gradient × 2, first step × 2")
+    expect(training.locator("[aria-live=polite]")).to_have_text(
+        "against the full batch: gradient × 2, first step × 2"
+    )
     expect(training.locator(".widget-readout")).to_have_text("1/16")
     assert picture.inner_html() == before
 
