@@ -108,6 +108,8 @@ def audit(
             findings += around.weight_average(done, story, model, averaged(done.returned), decay)
         findings += mixtures(done, story, objective)
         findings += _on_the_whole(story, findings, optimizer_updates)
+        # Over other data than batches, what else is found may be no fault at all.
+        findings.sort(key=lambda finding: finding.kind != "order-or-data-differ")
         choices = [*windows.choices, *_choices(judge, judged)]
     return Report(tuple(map(_update, judged)), tuple(findings), tuple(choices))
 

@@ -7,6 +7,13 @@ import torch
 from torch import Tensor
 
 from helpers.audit import inexact, inside
+from helpers.audit.clipping import (
+    CLOSE,
+    clip_right,
+    factors_of,
+    length_shown,
+    look_at_clipping,
+)
 from helpers.audit.judged import Judged
 from helpers.audit.objective import Part
 from helpers.audit.parts import Parts, factor_of, sight_of
@@ -26,7 +33,6 @@ from helpers.audit.scales import (
 from helpers.audit.uses import Key, Story, Taken, Use
 from helpers.audit.windows import Windows
 
-CLOSE = 1e-3  # how far apart two norms of gradients clipped to one length may be
 MOVING = {"stale-gradients", "weights-moved-between-updates"}  # contributions of other weights
 
 
@@ -51,7 +57,7 @@ class Judge:
         self.of_key = {use.key: use for use in story.uses}
         self.sums: dict[tuple[Key, ...], tuple[float, int]] = {}  # of each window
         self.judged = [self._seen(taken, names) for taken in story.updates]
-        self.clips = self._clip_norm()
+        self.shown = length_shown(self.judged)
 
     def judge(self) -> list[Judged]:
         for judged in self.judged:
@@ -60,6 +66,9 @@ class Judge:
         self._settle_rescaled()
         self._settle_divisors()
         self._settle_sums()
+        if self.max_norm is not None:
+            for judged in self.judged:
+                clip_right(judged, self.max_norm)
         return self.judged
 
     def _seen(self, taken: Taken, names: list[str]) -> Judged:
@@ -85,17 +94,6 @@ class Judge:
 
     def _rounding(self, taken: Taken) -> float:
         return max(map(self.parts.rounding, taken.fresh), default=ROUNDING[torch.float32])
-
-    def _clip_norm(self) -> float | None:
-        """The length that gradients are clipped to, as far as the updates show one."""
-        if self.max_norm is not None:
-            return self.max_norm
-        pairs = [(j.factor, j.sight.gradient.norm().item()) for j in self.judged if j.factor]
-        shrunk = [norm for factor, norm in pairs if factor < 1 - 1e-4]
-        if not shrunk or max(shrunk) > min(shrunk) * (1 + CLOSE):
-            return None
-        rest = [norm for factor, norm in pairs if factor >= 1 - 1e-4]
-        return max(shrunk) if all(norm <= max(shrunk) * (1 + CLOSE) for norm in rest) else None
 
     def _judge(self, judged: Judged) -> None:
         taken = judged.taken
@@ -175,7 +173,7 @@ class Judge:
                 for kind in verdict.kinds:
                     if kind not in (RIGHT, SUM):
                         judged.add(kind, **verdict.evidence)
-                self._look_at_clipping(judged, verdict)
+                look_at_clipping(judged, verdict, self.max_norm)
 
     def _contributions(self, judged: Judged) -> list[Contribution]:
         owned = judged.sight.owned
@@ -209,37 +207,7 @@ class Judge:
         return self.sums[keys]
 
     def _factors(self, judged: Judged) -> list[float]:
-        factor = judged.factor
-        if factor is None or abs(factor - 1) < 1e-6:
-            return [1.0]
-        is_clip = self.clips is not None and factor < 1
-        norm = judged.sight.gradient.norm().item()
-        if is_clip and abs(norm - self.clips) <= CLOSE * self.clips:
-            # A gradient divided by k once more would hardly be as long as it is by chance.
-            once_more = abs(factor * self.k - 1) < 1e-6 and self.max_norm is None
-            return [factor] if once_more else [1.0, factor]
-        return [factor]
-
-    def _look_at_clipping(self, judged: Judged, verdict: Verdict) -> None:
-        if judged.factor is None:
-            return
-        rest = judged.factor / verdict.factor
-        if rest < 1 - CLOSE:
-            judged.clipped_to = judged.sight.gradient.norm().item()
-            if judged.right is not None:
-                judged.right = judged.right * rest
-        if self.max_norm is None or judged.taken.edits or judged.taken.reused:
-            return
-        length = judged.sight.before.norm().item()
-        meant = min(1.0, self.max_norm / max(length * verdict.factor, 1e-300))
-        if abs(rest - meant) <= CLOSE * meant:
-            return
-        scaled = min(1.0, self.max_norm / max(length, 1e-300))
-        if verdict.factor < 1 and abs(rest - scaled) <= CLOSE * scaled:
-            numbers = {"loss scale": 1 / verdict.factor, "length": judged.clipped_to or 0.0}
-            judged.add("clipped-before-unscaling", **numbers)
-        else:
-            judged.add("unexplained", **{"length": rest * length * verdict.factor})
+        return factors_of(judged, self.shown, self.k, self.max_norm)
 
     def _settle_rescaled(self) -> None:
         """Where a loop rescales gradients before its steps, some may be clipped besides."""
@@ -257,10 +225,10 @@ class Judge:
             times = times_right(
                 contributions, setting, self._rounding(judged.taken), self.sum_meant
             )
-            if times is not None and judged.factor * times < 1:
+            if times is not None and 0 < judged.factor * times < 1:
                 judged.kinds, judged.unfitted = [], []
                 judged.verdict = Verdict((RIGHT,), 1 / times, {})
-                self._look_at_clipping(judged, judged.verdict)
+                look_at_clipping(judged, judged.verdict, self.max_norm)
 
     def _settle_divisors(self) -> None:
         """One number fits any divisor, so it has to be that of another update."""
@@ -273,7 +241,14 @@ class Judge:
             if any(has_divisor(d, judged.unfitted, factor, rounding) for d in divisors):
                 judged.add("wrong-divisor")
             elif not {*judged.kinds} & MOVING:
-                judged.add("unexplained")
+                judged.add("unexplained", **self._times_right(judged))
+
+    def _times_right(self, judged: Judged) -> dict[str, float]:
+        contributions, setting = judged.measured
+        rounding = self._rounding(judged.taken)
+        times = times_right(contributions, setting, rounding, self.sum_meant)
+        known = times is not None and judged.factor is not None
+        return {"times the right one": times * judged.factor} if known else {}
 
     def _settle_sums(self) -> None:
         """A sum is a choice where every update is one; a fault where only some are."""

@@ -116,6 +116,11 @@ KINDS = {
         "The gradients are clipped while they are still multiplied by the loss scale.",
         "Call scaler.unscale_(optimizer) before the gradients are clipped.",
     ),
+    "clipped-to-another-length": _kind(
+        7,
+        "The gradients are clipped to another length than max_norm, or left longer than it.",
+        "Clip to max_norm once a window, after its last backward.",
+    ),
     "scaler-inside-window": _kind(
         7,
         "The loss scale is changed, or taken out, between two micro-batches of one window.",

@@ -192,8 +192,14 @@ def _scaled_and_clipped(
     shrunk: float,
     rounding: float,
 ) -> Verdict | None:
-    """The first hypothesis that fits but for a loss scale, taken out later and then clipped."""
+    """The first hypothesis that fits but for a loss scale, taken out later and then clipped.
+
+    None where the contributions are right as they are: then it was no loss scale that was taken
+    out; or where the gradient was turned round, which clipping does not do.
+    """
     seen = torch.cat([c.added for c in contributions])
+    if shrunk <= 0 or _fits(hypotheses[0], contributions, 1.0, rounding):
+        return None
     for hypothesis in hypotheses:
         predicted = torch.cat([_predicted(hypothesis, c) for c in contributions])
         scale = _ratio(seen, predicted, rounding)
@@ -217,7 +223,7 @@ def _scale_changed(
         scales.append(scale)
     if len({round(math.log2(scale)) for scale in scales}) < 2:
         return None
-    if shrunk == 1 or shrunk * scales[-1] > 1 + rounding:
+    if shrunk == 1 or not 0 < shrunk * scales[-1] <= 1 + rounding:
         return None
     evidence = {"first scale": scales[0], "last scale": scales[-1]}
     return Verdict(("scaler-inside-window",), 1 / scales[-1], evidence)
@@ -236,9 +242,9 @@ def _any_divisor(
     seen = torch.cat([c.added for c in contributions])
     sums = torch.cat([_predicted(whole, c) for c in contributions])
     scale = _ratio(seen, sums, rounding)
-    if scale is None or scale == 0:
-        return None
     factor = factors[0]
+    if scale is None or not scale * factor > 0:
+        return None
     weight = sum(p.weight for p in setting.used if not p.void)
     evidence = {"elements": weight, "divided by": 1 / (scale * factor)}
     return Verdict(("wrong-divisor",), factor, evidence)

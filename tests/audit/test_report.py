@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from helpers.audit import KINDS
-from tests.audit.loops import audited, every, right, samples, stepping_at
+from tests.audit.loops import SGD, audited, every, right, samples, stepping_at, windows
 
 SEVEN = samples(1, 2, 3, 4, 5, 6, 7)
 EQUAL = samples([1, 2], [3, 5], [7, 9], [4, 2])
@@ -71,3 +71,18 @@ def test_a_bar_that_would_leave_the_picture_says_how_long_it_is():
     page = audited(stepping_at(every(4)), EQUAL, 4)._repr_html_()
     assert "4×" in page
     assert "http" not in page
+
+
+def test_other_data_come_first_since_all_else_may_follow_from_them():
+    def backwards(model, batches):
+        optimizer = SGD(model.parameters(), 0.1)
+        for window in windows(list(batches)[::-1], 2):
+            for x in window:
+                model(x).mean().backward()
+            optimizer.zero_grad()
+            optimizer.step()
+
+    report = audited(backwards, samples(1, 2, 4, 8), 2)
+    assert report.findings[0].kind == "order-or-data-differ"
+    assert len(report.findings) > 1
+    assert "; order-or-data-differ, " in report.verdict

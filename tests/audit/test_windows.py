@@ -1,10 +1,12 @@
 """Which micro-batches enter which update: each fault gets its kind, the mended loop none."""
 
 import pytest
+import torch
 from torch.optim import AdamW
 
 from tests.audit.loops import (
     SGD,
+    OneWeight,
     audited,
     every,
     kinds,
@@ -175,6 +177,23 @@ def test_clearing_just_before_the_step_loses_the_whole_window(optimizer_of, set_
     assert of_updates(report, "cleared-inside-window") == faulty
     off = [update.comparison.relative_difference for update in report.updates]
     assert off == pytest.approx([float(number in faulty) for number in (1, 2, 3)])
+
+
+def test_an_update_that_a_grad_scaler_leaves_out_is_no_fault():
+    def train(model, batches):
+        optimizer = SGD(model.parameters(), 0.01)
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**126, backoff_factor=2.0**-120)
+        for window in windows(batches, 2):
+            for x in window:
+                scaler.scale(model(x).mean() / 2).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            optimizer.zero_grad()
+
+    data = [x.float() for x in samples([4, 8], [9, 5], [1, 2], [3, 1], [5, 6], [7, 2])]
+    report = audited(train, data, 2, OneWeight().float())
+    assert report.ok
+    assert [update.expected for update in report.updates] == [((1, 3), (1, 4)), ((1, 5), (1, 6))]
 
 
 def test_a_validation_inside_the_window_that_clears_is_named():
