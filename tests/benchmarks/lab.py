@@ -168,7 +168,7 @@ def train(where: Locator, i: int) -> None:
         where.get_by_role("slider").focus()
         where.page.keyboard.press("ArrowLeft" if row // 5 % 2 else "ArrowRight")
     else:
-        size = ("2", "1", "8")[row // 5]
+        size = ("2", "1", "4")[row // 5]
         where.get_by_role("button", name=size, exact=True).first.click()
 
 
