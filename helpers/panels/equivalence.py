@@ -62,7 +62,9 @@ class EquivalencePanel(Panel):
         first.value = first.options[-1] if "normalisation" not in shown else "BatchNorm"
         self.accumulation_steps = buttons(list(STEPS), 4)
         self.updates = widgets.IntSlider(UPDATES, 1, UPDATES)
-        self.all_off = widgets.Button(description="no cause at all")
+        self.all_off = widgets.Button(
+            description="no cause at all", layout=widgets.Layout(width="max-content")
+        )
         self.all_off.on_click(lambda _: self.only())
         switches = [labelled(LABELS[name], control) for name, control in self.causes.items()]
         rows = [

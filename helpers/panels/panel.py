@@ -25,7 +25,17 @@ def buttons(options, value) -> widgets.ToggleButtons:
 
 
 def side_by_side(*boxes: widgets.Widget) -> widgets.HBox:
-    """Controls side by side, in several lines where they don't fit into one."""
+    """Labelled controls, as :func:`in_a_row` has them but apart.
+
+    A gap keeps a label apart from the control before it: "8" and "steps" are not "8 steps".
+    """
+    for box in boxes[1:]:
+        box.layout.margin = "0 0 0 24px"
+    return in_a_row(*boxes)
+
+
+def in_a_row(*boxes: widgets.Widget) -> widgets.HBox:
+    """Controls close to each other, in several lines where they don't fit into one."""
     return widgets.HBox(boxes, layout=widgets.Layout(flex_flow="row wrap"))
 
 
@@ -41,7 +51,7 @@ def labelled(text: str, control: widgets.Widget) -> widgets.HBox:
     elif isinstance(control, widgets.Dropdown):
         control.tooltip = text
     label = widgets.Label(text, layout=widgets.Layout(min_width="100px", flex="0 0 auto"))
-    return side_by_side(label, control)
+    return in_a_row(label, control)
 
 
 def _reset_button() -> widgets.Button:
@@ -86,7 +96,7 @@ class Panel:
         self.reset = _reset_button()
         self.reset.on_click(lambda _: self._set_back())
         first, *others = rows
-        top = side_by_side(first, self.reset)
+        top = in_a_row(first, self.reset)
         top.layout.max_width = f"{72 * picture.figure.get_size_inches()[0]:g}pt"
         self.widget = widgets.VBox([top, *others, shown])
         self._held, self._first = False, [control.value for control in self.controls]

@@ -6,7 +6,7 @@ import ipywidgets as widgets
 
 from helpers.figures import MICRO_BATCH_COLOURS, SteppingPicture, Table, number
 from helpers.figures.stepping import MOST_LINES
-from helpers.panels.panel import Panel, buttons, labelled, side_by_side
+from helpers.panels.panel import Panel, buttons, in_a_row, labelled
 from helpers.subjects.stepping import Loop, source_lines, step_through
 
 
@@ -53,7 +53,7 @@ class SteppingPanel(Panel):
         self.forward.on_click(lambda _: self._go(+1))
         rows = [
             labelled("loop", self.loop),
-            side_by_side(labelled("lines run", self.moment), self.back, self.forward),
+            in_a_row(labelled("lines run", self.moment), self.back, self.forward),
         ]
         super().__init__(SteppingPicture(), (self.loop, self.moment), rows)
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import ipywidgets as widgets
 
 from helpers.figures import MICRO_BATCH_COLOURS, Table, TokensPicture, number
-from helpers.panels.panel import Panel, buttons, labelled, side_by_side
+from helpers.panels.panel import Panel, buttons, in_a_row, labelled
 from helpers.subjects.tokens import MOST_TARGETS, RULES, TokenWindow, token_window
 
 SEQUENCES = 8
@@ -48,7 +48,7 @@ class TokensPanel(Panel):
         self.rule = buttons(list(zip(RULE_NAMES, RULES, strict=True)), "means")
         pairs = itertools.zip_longest(self.targets, self.gaps)
         row = [widget for pair in pairs for widget in pair if widget is not None]
-        rows = [labelled("each loss", self.rule), labelled("targets", side_by_side(*row))]
+        rows = [labelled("each loss", self.rule), labelled("targets", in_a_row(*row))]
         super().__init__(TokensPicture(), (*self.targets, *self.gaps, self.rule), rows)
 
     def follow(self) -> tuple[Table, Sequence[str]]:
