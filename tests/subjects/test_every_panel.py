@@ -204,6 +204,14 @@ def test_what_came_out_is_announced_and_told_by_the_picture(make):
 
 
 @every_panel
+def test_a_label_stands_apart_from_the_control_before_it(make):
+    for row in (box.children for box in inside(make().widget) if isinstance(box, widgets.HBox)):
+        for box in row[1:]:
+            if isinstance(box, widgets.HBox) and isinstance(box.children[0], widgets.Label):
+                assert box.layout.margin == "0 0 0 24px", box.children[0].value
+
+
+@every_panel
 def test_buttons_and_menus_carry_the_label_in_front_of_them(make):
     panel = make()
     rows = [box.children for box in inside(panel.widget) if isinstance(box, widgets.HBox)]
