@@ -10,6 +10,8 @@ from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg, RendererAgg
 from matplotlib.collections import Collection, LineCollection
+from matplotlib.colors import to_hex
+from matplotlib.legend import Legend
 from matplotlib.lines import Line2D
 from matplotlib.path import Path
 from matplotlib.text import Text
@@ -222,3 +224,12 @@ def is_ruling(artist: Artist) -> bool:
 
 def name(artist: Artist) -> str:
     return f"{type(artist).__name__} {artist.get_label()!r}"
+
+
+def legend_looks(legend: Legend) -> dict[str, tuple[str, str, str]]:
+    """What a legend says of each line in it: its marker, its stroke and its colour."""
+    return {
+        text.get_text(): (line.get_marker(), line.get_linestyle(), to_hex(line.get_color()))
+        for text, line in zip(legend.get_texts(), legend.legend_handles, strict=True)
+        if isinstance(line, Line2D)
+    }

@@ -15,7 +15,7 @@ from helpers.models import micro_batch_model
 from helpers.panels import SteppingPanel
 from helpers.subjects.stepping import source_lines, step_through
 from tests.subjects.panels import picture_text, stays_right
-from tests.subjects.pictures import assert_readable
+from tests.subjects.pictures import assert_readable, legend_looks
 
 
 def document_loop(model, optimizer, batches, k):
@@ -492,3 +492,12 @@ def long_loop(model, optimizer, batches, k):
 def test_loops_that_can_not_be_shown_are_refused(loops, message):
     with pytest.raises(ValueError, match=message):
         SteppingPanel(loops, (1, 2), 2)
+
+
+def test_the_legend_names_the_sum_and_what_is_right_at_a_step():
+    panel = SteppingPanel({"loop": document_loop}, (1, 2, 4, 8), 4)
+    (legend,) = filter(None, (axes.get_legend() for axes in panel.picture.figure.axes))
+    assert legend_looks(legend) == {
+        "sum: .grad": ("<", "None", "#555555"),
+        "right at a step": ("None", "--", "#000000"),
+    }

@@ -12,7 +12,7 @@ from helpers.panels import TrainingPanel
 from helpers.panels.training import LEARNING_RATES
 from helpers.subjects.training import OPTIMIZERS, loss_surface
 from tests.subjects.panels import picture_text, stays_right, values
-from tests.subjects.pictures import assert_readable, outside_their_axes
+from tests.subjects.pictures import assert_readable, legend_looks, outside_their_axes
 
 SAMPLES = [(-2, -1), (3, 2), (-1, 2), (2, 3), (4, 6), (1, 3), (-2, 2), (0, 2)]
 COLOURS = {"none": "#d55e00", "steps": "#0072b2", "samples": "#009e73"}
@@ -293,3 +293,13 @@ def test_unscaled_four_steps_of_two_converge_at_1_32_and_not_at_1_16():
     with panel.hold():
         panel.optimizer.value, panel.lr.value = "SGD, momentum 0.9", 1 / 16
     assert panel.run.losses[-1] < 2
+
+
+def test_the_key_of_the_map_names_its_contours_and_its_cross():
+    path = TrainingPanel().picture.axes[0]
+    looks = legend_looks(path.get_legend())
+    assert looks == {"equal loss": ("None", "-", "#bbbbbb"), "least loss": ("+", "None", "#777777")}
+    (contours,) = path.collections
+    assert {to_hex(colour) for colour in contours.get_edgecolor()} == {"#bbbbbb"}
+    (cross,) = (line for line in path.lines if line.get_marker() == "+")
+    assert (*cross.get_xydata()[0],) == pytest.approx(loss_surface().minimum)
