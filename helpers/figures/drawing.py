@@ -52,6 +52,14 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
+def epoch_ends(axes: Axes) -> LineCollection:
+    """Dashed lines, none yet, where epochs end; whole at the chart's edge, too."""
+    dashes = {"linestyles": [(0, (6, 3))], "linewidths": 1.4, "clip_on": False}
+    lines = LineCollection([], colors="#777777", label="end of an epoch", **dashes)
+    axes.add_collection(lines)
+    return lines
+
+
 def png(figure: Figure) -> bytes:
     """The figure as PNG, in 64 colours: line drawings need no more, and notebooks stay small."""
     drawn, small = io.BytesIO(), io.BytesIO()

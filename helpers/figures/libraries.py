@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from matplotlib.artist import Artist
 from matplotlib.collections import LineCollection, PolyCollection
 
-from helpers.figures.drawing import MICRO_BATCH_COLOURS, RULING, pale
+from helpers.figures.drawing import MICRO_BATCH_COLOURS, RULING, epoch_ends, pale
 from helpers.figures.pictures import MovingPicture
 from helpers.figures.shares import UNUSED, first_above
 
@@ -63,12 +63,7 @@ class LibrariesPicture(MovingPicture):
         self.steps.set_label("optimizer step")
         (self.unused,) = axes.plot([], [], "x", color="#D55E00", ms=6, mew=2, zorder=4)
         self.unused.set_label("unused")
-        self.epoch = axes.add_collection(
-            LineCollection(
-                [], colors="#777777", linestyles=[(0, (6, 3))], linewidths=1.4, clip_on=False
-            )
-        )
-        self.epoch.set_label("end of an epoch")
+        self.epoch = epoch_ends(axes)
         named = [self.bars, self.fair, self.steps, self.unused, self.epoch]
         above = {"loc": "lower left", "bbox_to_anchor": (-0.2, 1.0), "borderpad": 0}
         axes.legend(handles=named, ncols=5, handlelength=1.6, columnspacing=1.4, **above)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from matplotlib.artist import Artist
 from matplotlib.collections import LineCollection, PolyCollection
 
-from helpers.figures.drawing import FULL_BATCH, MICRO_BATCH_COLOURS, pale
+from helpers.figures.drawing import FULL_BATCH, MICRO_BATCH_COLOURS, epoch_ends, pale
 from helpers.figures.pictures import MovingPicture
 from helpers.figures.shares import UNUSED, first_above
 
@@ -63,12 +63,7 @@ class MuseumPicture(MovingPicture):
         self.rights = beneath.add_collection(
             LineCollection([], colors=FULL_BATCH, linewidths=2.2, label="large batch", zorder=4)
         )
-        self.epoch = beneath.add_collection(
-            LineCollection(
-                [], colors="#777777", linestyles=[(0, (6, 3))], linewidths=1.4, clip_on=False
-            )
-        )
-        self.epoch.set_label("end of an epoch")
+        self.epoch = epoch_ends(beneath)
         place = {"loc": "lower left", "bbox_to_anchor": (0, 1.0), "borderpad": 0}
         named = [self.boxes, self.steps, self.unused]
         above.legend(handles=named, ncols=3, **place)

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from matplotlib.artist import Artist
-from matplotlib.collections import LineCollection
 
+from helpers.figures.drawing import epoch_ends
 from helpers.figures.pictures import MovingPicture
 from helpers.figures.shares import ShareBars
 
@@ -22,12 +22,7 @@ class WindowsPicture(MovingPicture):
         axes = self.figure.add_axes([0.07, 0.17, 0.91, 0.7])
         axes.set_xlabel("samples in the order drawn", loc="left")
         self.shares = ShareBars(axes, heights=(2.2, 5, 12))
-        self.epochs = axes.add_collection(
-            LineCollection(
-                [], colors="#777777", linestyles=[(0, (6, 3))], linewidths=1.4, clip_on=False
-            )
-        )
-        self.epochs.set_label("end of an epoch")
+        self.epochs = epoch_ends(axes)
         (self.steps,) = axes.plot([], [], "v", color="#000000", ms=6, zorder=4, clip_on=False)
         self.steps.set_label("optimizer step")
         (self.unused,) = axes.plot([], [], "x", color="#D55E00", ms=6, mew=2, zorder=4)
